@@ -1,0 +1,50 @@
+"""What the rest of Podium knows of an algorithm: a protocol, and the settings that all of them share."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from podium.core.config import Section
+from podium.core.spec import Spec
+from podium.core.tree import Tree
+
+Batch = dict[str, Tensor]
+"""A rollout: `obs`, `last` `[M, T, E, *O]`, `action`, `reward`, `terminated`, `truncated` `[M, T, E]`."""
+
+
+class AlgoSettings(Section):
+    """`algo.*` of any algorithm: genes (declared with `gene`) and plan numbers (all others)."""
+
+    name: str
+    anneal: tuple[str, ...] = ()
+
+    def check(self, spec: Spec) -> None:
+        """Refuse what does not fit together or does not fit the env; raises ConfigError."""
+
+
+class Algorithm(Protocol):
+    """A stack of M members that act and learn."""
+
+    needs: Literal["rollout"]
+    genes: dict[str, Tensor]
+
+    def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
+        """`[M, E, *O]` -> what was decided (`action` `[M, E, ...]`) and the carry for the next step."""
+
+    def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
+        """Learn from one rollout; metrics `[M]`, among them `finite`. `remaining[M]` falls from 1 to 0 over the run."""
+
+    def learnt(self) -> Tree:
+        """Live tensors of all that was learnt, leading M: what exploit copies."""
+
+    def slot(self) -> Tree:
+        """Live tensors that belong to the row and not to what was learnt."""
+
+
+def annealed(genes: dict[str, Tensor], names: tuple[str, ...], remaining: Tensor | None) -> dict[str, Tensor]:
+    """Genes as they are used now: those in `names` fall linearly to zero over the run."""
+    if remaining is None:
+        return genes
+    return genes | {name: genes[name] * remaining for name in names}

@@ -1,0 +1,90 @@
+"""What PPO and A2C have in common: act by a stochastic policy, and turn a rollout into advantages and returns."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from podium.algos.base import Batch
+from podium.core.spec import Spec
+from podium.core.streams import Block, Streams
+from podium.core.tree import Tree
+from podium.nets.policy_critic import NetSettings, PolicyCritic
+from podium.ops.norm import Running
+from podium.ops.returns import discounted, gae
+
+Experience = dict[str, Tensor]
+"""A rollout made ready to learn from, `[M, T * E, ...]`: obs, action, logp, value, advantage, return."""
+
+
+class OnPolicy:
+    """Networks, normalisers and action noise of a stack."""
+
+    def __init__(self, spec: Spec, net: NetSettings, streams: Streams, steps: int, log_std: float) -> None:
+        self.net = PolicyCritic(spec, net, streams.agent, log_std)
+        shape = spec.obs.shape or ()
+        self._size = math.prod(shape)
+        self.obs_stats = Running(spec.members, shape, spec.device) if spec.normalise_obs else None
+        self.return_stats = Running(spec.members, (), spec.device) if spec.normalise_reward else None
+        self.carried = torch.zeros(spec.members, spec.envs, device=spec.device)
+        self.noise = Block(lambda: self.net.dist.noise(streams.agent, steps, spec.envs).to(spec.device))
+
+    @torch.no_grad()
+    def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
+        """`[M, E, *O]` -> actions `[M, E, ...]`, sampled, or the most likely ones."""
+        params = self.net.policy(self._inputs(obs))
+        dist = self.net.dist
+        return {"action": dist.sample(params, self.noise.next()) if explore else dist.mode(params)}, carry
+
+    def _inputs(self, obs: Tensor) -> Tensor:
+        """`[M, ..., *O]` as the network takes it, `[M, B, O]`."""
+        if self.obs_stats is not None:
+            obs = self.obs_stats.normalise(obs)
+        return obs.reshape(len(obs), -1, self._size)
+
+    @torch.no_grad()
+    def experience(self, batch: Batch, discount: Tensor, lam: Tensor) -> Experience:
+        """Values, log-probabilities, advantages and returns of the whole rollout at once."""
+        obs = self._inputs(batch["obs"])
+        params, value = self.net(obs)
+        action = batch["action"].flatten(1, 2)
+        logp = self.net.dist.log_prob(params, action)
+        reward, terminated, truncated = batch["reward"], batch["terminated"], batch["truncated"]
+        done = terminated | truncated
+        if self.return_stats is not None:
+            sums, self.carried = discounted(reward, done, discount, self.carried)
+            self.return_stats.update(sums.flatten(1))
+            reward = self.return_stats.scale(reward)
+        values = value.view_as(reward)
+        advantage = gae(reward, values, self._next_value(values, batch), terminated, done, discount, lam).flatten(1)
+        return {
+            "obs": obs,
+            "action": action,
+            "logp": logp,
+            "value": value,
+            "advantage": advantage,
+            "return": advantage + value,
+        }
+
+    def _next_value(self, value: Tensor, batch: Batch) -> Tensor:
+        """V of what each action truly led to, `[M, T, E]`: the next step's value, but for the end of an episode."""
+        last = batch["last"]
+        end = self.net.value(self._inputs(last[:, -1:])).unflatten(1, (1, -1))
+        following = torch.cat([value[:, 1:], end], 1)
+        if not batch["truncated"].any():
+            return following
+        return torch.where(batch["truncated"], self.net.value(self._inputs(last)).view_as(value), following)
+
+    def observe(self, batch: Batch) -> None:
+        """Take the rollout's observations into the statistics: after learning, so that acting and learning agree."""
+        if self.obs_stats is not None:
+            self.obs_stats.update(batch["obs"].flatten(1, 2))
+
+    def learnt(self) -> Tree:
+        stats = {"obs": self.obs_stats, "return": self.return_stats}
+        return {"weights": self.net.state()} | {f"{k}_stats": s.state() for k, s in stats.items() if s is not None}
+
+    def slot(self) -> Tree:
+        return {"carried": self.carried}

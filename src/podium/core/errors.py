@@ -1,0 +1,39 @@
+"""What Podium raises when it refuses something. The command line turns each into one message and exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PodiumError(Exception):
+    """Base of every error a user can cause."""
+
+
+class ConfigError(PodiumError):
+    """A setting that cannot be used: names the field, the value and what is allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field, self.value, self.allowed = field, value, allowed
+        super().__init__(f"{field}: {value!r} is not allowed; {allowed}")
+
+
+class UnknownName(PodiumError):
+    """A name (setting, preset, algorithm, environment) that does not exist; suggests its nearest neighbour."""
+
+    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        near = difflib.get_close_matches(name, known, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"allowed: {', '.join(known)}"
+        super().__init__(f"{what}: there is no {name!r}; {hint}")
+
+
+class CheckpointError(PodiumError):
+    """A file of a run that is damaged, of another version or of another shape. Nothing of it was loaded."""
+
+
+class MissingExtra(PodiumError):
+    """An optional package is not installed; names the extra that brings it."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; install it with: pip install 'podium-rl[{extra}]'")

@@ -1,0 +1,1 @@
+"""Environments: `make` finds one by name; `base.VecEnv` is what each of them is."""

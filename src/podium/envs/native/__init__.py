@@ -1,0 +1,16 @@
+"""Simulators as tensor programs, by the Gymnasium id of the twin that each agrees with step for step."""
+
+from podium.envs.native.acrobot import Acrobot
+from podium.envs.native.base import Simulator
+from podium.envs.native.cartpole import CartPole
+from podium.envs.native.mountain_car import MountainCar
+from podium.envs.native.mountain_car_continuous import MountainCarContinuous
+from podium.envs.native.pendulum import Pendulum
+
+SIMULATORS: dict[str, type[Simulator]] = {
+    "Acrobot-v1": Acrobot,
+    "CartPole-v1": CartPole,
+    "MountainCar-v0": MountainCar,
+    "MountainCarContinuous-v0": MountainCarContinuous,
+    "Pendulum-v1": Pendulum,
+}

@@ -1,0 +1,128 @@
+"""The part that all simulators share: time limit, episode totals, autoreset. To write one, read `cartpole.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from gymnasium import Space
+from torch import Tensor
+
+from podium.core.errors import CheckpointError
+from podium.core.spec import Episode, Step
+from podium.core.streams import Block, Streams, uniform
+from podium.core.tree import Tree
+
+State = dict[str, Tensor]
+"""The variables of a simulator by name, each `[M, E]`."""
+
+
+class Simulator:
+    """A VecEnv whose dynamics are tensor arithmetic. A subclass says what follows and `start`, `advance`, `observe`."""
+
+    obs_space: Space[Any]
+    action_space: Space[Any]
+    names: ClassVar[tuple[str, ...]]  # the variables of the state
+    numbers: ClassVar[int]  # how many uniform numbers a start needs
+    time_limit: ClassVar[float] = math.inf
+    # float64 as Gymnasium: these systems are unstable, and float32 leaves the twin within one episode.
+    dtype: ClassVar[torch.dtype] = torch.float64
+    objectives: tuple[str, ...] = ()
+
+    def __init__(self, members: int, envs: int, device: torch.device | str = "cpu") -> None:
+        self.members, self.envs, self.device = members, envs, torch.device(device)
+        dtype = torch.float32 if self.device.type == "mps" else self.dtype  # Apple's GPUs have no float64
+        with torch.inference_mode(False):  # else a pod built in inference mode could not be stepped outside it
+            self.table = torch.zeros(len(self.names), members, envs, dtype=dtype, device=self.device)
+            self._tally = torch.zeros(2, members, envs, device=self.device)  # running episode: reward, steps
+            self._done, self._late = torch.zeros(2, members, envs, dtype=torch.bool, device=self.device)
+            # Tensors, as a Python number in an operation costs 2 us more.
+            self._zero, self._limit = torch.tensor([0.0, self.time_limit], device=self.device)
+            self._out, self._spare = self._outputs(), self._outputs()
+            self.s: State = dict(zip(self.names, self.table, strict=True))
+            self.rows = self.table.movedim(0, -1)  # [M, E, S]
+            self._by_member, self._done_row = self.table.transpose(0, 1), self._done[:, None]
+            self.prepare()
+        self._streams: Streams | None = None
+        self._fresh = Block(self._draw)
+
+    def prepare(self) -> None:
+        """Called once: make what `advance` wants to keep between steps."""
+
+    def start(self, u: Sequence[Tensor]) -> State:
+        """A start of an episode from uniform numbers in [0, 1), all of one shape, which is not `[M, E]`."""
+        raise NotImplementedError
+
+    def advance(self, s: State, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Move `s` one step, in place; reward `[M, E]` and terminated `[M, E]` bool."""
+        raise NotImplementedError
+
+    def observe(self, s: State) -> Tensor:
+        """`[M, E, *O]` of any float dtype; here: the variables in their order."""
+        return self.rows
+
+    def reset(self, streams: Streams) -> Tensor:
+        self._streams = streams
+        self._fresh.drop()
+        self._by_member.copy_(self._fresh.next())
+        self._tally.zero_()
+        return self._out[0].copy_(self.observe(self.s))
+
+    def step(self, action: Tensor) -> Step:
+        self._out, self._spare = self._spare, self._out
+        obs, last, truncated, gain, gained, ended, episode = self._out
+        reward, terminated = self.advance(self.s, action.detach())
+        gained.copy_(reward)
+        torch.add(self._tally, gain, out=ended)
+        torch.ge(episode.length, self._limit, out=self._late)
+        torch.gt(self._late, terminated, out=truncated)
+        torch.logical_or(self._late, terminated, out=self._done)
+        last.copy_(self.observe(self.s))
+        # A reset state is taken from the block at every step, used or not: no member's numbers depend on another's.
+        torch.where(self._done_row, self._fresh.next(), self._by_member, out=self._by_member)
+        torch.where(self._done, self._zero, ended, out=self._tally)
+        obs.copy_(self.observe(self.s))
+        return Step(obs, gained, terminated, truncated, last, episode)
+
+    def state(self) -> Tree:
+        rest = self._fresh.rest()
+        if rest is None:
+            rest = self.table.new_empty(self.members, 0, len(self.names), self.envs)
+        reward, length = self._tally.clone()
+        return {"now": {k: v.clone() for k, v in self.s.items()}, "reward": reward, "length": length, "fresh": rest}
+
+    def load(self, tree: Tree) -> Tensor:
+        now = [tree["now"].get(name) for name in self.names]
+        for leaf in (*now, tree["reward"], tree["length"]):
+            if leaf is None or leaf.shape != self._done.shape:
+                raise CheckpointError(f"env: not the state of {self.members} x {self.envs} {type(self).__name__}")
+        self.table.copy_(torch.stack(now))
+        self._tally.copy_(torch.stack((tree["reward"], tree["length"])))
+        fresh = tree["fresh"].to(self.table)
+        self._fresh.refill(fresh if fresh.shape[1] else None)
+        return self._out[0].copy_(self.observe(self.s))
+
+    def close(self) -> None:
+        pass
+
+    def _draw(self) -> Tensor:
+        """Reset states of the coming steps, `[M, N, S, E]`."""
+        if self._streams is None:
+            raise RuntimeError("call reset before step")
+        # N may depend on what a member has, never on how many members there are; at most 32k numbers a member.
+        steps = max(1, min(128, 2**15 // (self.envs * max(1, self.numbers))))
+        u = uniform(self._streams.env, steps, self.numbers, self.envs).permute(1, 2, 0, 3).to(self.table)
+        s = self.start(u.unbind(1) if self.numbers else [u.new_zeros(steps, self.members, self.envs)])
+        # Laid out as the table is, [N, S, M, E], which makes the choice between the two one pass over memory.
+        return torch.stack([s[name] for name in self.names], 1).permute(2, 0, 1, 3)
+
+    def _outputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Episode]:
+        """Tensors that a step fills: obs, last, truncated, gain (reward, 1), its reward, episode totals and their record."""
+        M, E, shape = self.members, self.envs, self.obs_space.shape or ()
+        obs, last = torch.zeros(2, M, E, *shape, device=self.device)
+        gain, ended = torch.ones(2, M, E, device=self.device), torch.zeros(2, M, E, device=self.device)
+        none = torch.zeros(M, E, 0, device=self.device)
+        truncated = torch.zeros(M, E, dtype=torch.bool, device=self.device)
+        return obs, last, truncated, gain, gain[0], ended, Episode(ended[0], ended[1], none)

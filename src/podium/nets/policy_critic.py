@@ -1,0 +1,99 @@
+"""A policy and a critic on the same observation: the networks of PPO and A2C."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from typing import Any, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from podium.core.config import Section
+from podium.core.errors import ConfigError
+from podium.core.spec import Spec
+from podium.core.streams import Generators
+from podium.core.tree import Tree
+from podium.nets.mlp import Mlp
+from podium.nets.user import Factory, Stacked
+from podium.ops.dist import Params, of_space
+
+
+class NetSettings(Section):
+    """`net.*`: the shape of the networks; a plan, shared by a stack."""
+
+    hidden: tuple[int, ...] = Field((64, 64), description="widths of the hidden layers")
+    activation: Literal["tanh", "relu", "elu"] = "tanh"
+    layer_norm: bool = False
+    module: str | None = Field(None, description="`package.module:factory` of your own nn.Module, factory(n_in, n_out)")
+
+
+def import_path(field: str, path: str) -> Any:
+    """What `package.module:name` names."""
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(field, path, f"write package.module:name of something importable ({error})") from error
+
+
+class PolicyCritic:
+    """`[M, B, O]` -> the policy's distribution parameters and the values `[M, B]`."""
+
+    def __init__(self, spec: Spec, settings: NetSettings, generators: Generators, log_std: float = 0.0) -> None:
+        self.dist = of_space(spec.action, log_std)
+        n_in = math.prod(spec.obs.shape or ())
+        self._user: tuple[Stacked, Stacked] | None = None
+        if settings.module is None:
+            self._mlp = Mlp(
+                generators,
+                (n_in, *settings.hidden),
+                (self.dist.size, 1),
+                gains=(0.01, 1.0),
+                activation=settings.activation,
+                layer_norm=settings.layer_norm,
+                extra=self.dist.extra,
+                device=spec.device,
+            )
+            self.params, self._extra = self._mlp.params, self._mlp.extra
+        else:
+            factory: Factory = import_path("net.module", settings.module)
+            self._user = (
+                Stacked(generators, factory, n_in, self.dist.size, spec.device),
+                Stacked(generators, factory, n_in, 1, spec.device),
+            )
+            self._extra = torch.tensor([self.dist.extra] * spec.members, device=spec.device)
+            self.params = [p for net in self._user for p in net.params]
+            if self.dist.extra:
+                self.params.append(self._extra.requires_grad_())
+
+    def __call__(self, obs: Tensor) -> tuple[Params, Tensor]:
+        if self._user is None:
+            policy, value, *extra = self._mlp(obs)
+        else:
+            policy, value = (net(obs) for net in self._user)
+            extra = [self._extra] if self.dist.extra else []
+        return (policy, *extra), value.squeeze(-1)
+
+    @torch.no_grad()
+    def policy(self, obs: Tensor) -> Params:
+        """The policy alone: all that acting needs."""
+        out = self._mlp.tower(0, obs) if self._user is None else self._user[0](obs)
+        return (out, self._extra) if self.dist.extra else (out,)
+
+    @torch.no_grad()
+    def value(self, obs: Tensor) -> Tensor:
+        """The critic alone, `[M, B]`."""
+        return (self._mlp.tower(1, obs) if self._user is None else self._user[1](obs)).squeeze(-1)
+
+    def zero_grad(self) -> None:
+        for p in self.params:
+            p.grad = None
+
+    def finite(self) -> Tensor:
+        """Which members' weights are all finite, `[M]`."""
+        return torch.stack([p.detach().flatten(1).sum(1).isfinite() for p in self.params]).all(0)
+
+    def state(self) -> Tree:
+        return {str(i): p.detach() for i, p in enumerate(self.params)}

@@ -1,0 +1,48 @@
+"""A user's own single-agent `nn.Module`, stacked: `factory(n_in, n_out)` is called for every member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from podium.core.streams import Generators
+
+Factory = Callable[[int, int], nn.Module]
+
+
+class Stacked:
+    """M copies of a single-agent module, run as one by `torch.func` (slower than `Mlp`; any module works).
+
+    A stack of one runs the module itself. Buffers are kept per member but never updated.
+    """
+
+    def __init__(
+        self, generators: Generators, factory: Factory, n_in: int, n_out: int, device: torch.device | None = None
+    ) -> None:
+        modules = []
+        for g in generators:  # the factory draws from torch's global stream: lend it the member's
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(torch.randint(2**62, (), generator=g)))
+                modules.append(factory(n_in, n_out).to(device))
+        self._module = modules[0]
+        self.named = {
+            name: torch.stack([dict(m.named_parameters())[name].detach() for m in modules]).requires_grad_()
+            for name, _ in self._module.named_parameters()
+        }
+        self._buffers = {
+            name: torch.stack([dict(m.named_buffers())[name] for m in modules])
+            for name, _ in self._module.named_buffers()
+        }
+        self.params = list(self.named.values())
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """`[M, B, n_in]` -> `[M, B, n_out]`"""
+        weights = self.named | self._buffers
+        if len(x) == 1:
+            return self._one({name: t[0] for name, t in weights.items()}, x[0])[None]
+        return torch.func.vmap(self._one)(weights, x)
+
+    def _one(self, weights: dict[str, Tensor], x: Tensor) -> Tensor:
+        return torch.func.functional_call(self._module, weights, (x,))  # type: ignore[no-any-return]

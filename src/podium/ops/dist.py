@@ -1,0 +1,168 @@
+"""Distributions over actions, as pure functions of what a network puts out and of noise drawn beforehand.
+
+Every class has: `size` (network outputs), `noise(generators, *lead)`, `sample(params, noise)`, `mode(params)`,
+`log_prob(params, action)`, `entropy(params)`. Parameters are a tuple of tensors `[M, ..., size]`, actions `[M, ...]`
+or `[M, ..., A]`, log-probabilities and entropies `[M, ...]`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+from torch import Tensor
+
+from podium.core import streams
+from podium.core.errors import ConfigError
+from podium.core.streams import Generators
+from podium.ops.shape import per_member
+
+Params = tuple[Tensor, ...]
+
+
+class Categorical:
+    """One of n actions; sampled as the argmax of logits plus Gumbel noise."""
+
+    def __init__(self, n: int) -> None:
+        self.size = n
+        self.extra: tuple[float, ...] = ()
+
+    def noise(self, generators: Generators, *lead: int) -> Tensor:
+        return streams.gumbel(generators, *lead, self.size)
+
+    def sample(self, params: Params, noise: Tensor) -> Tensor:
+        return (params[0] + noise).argmax(-1)
+
+    def mode(self, params: Params) -> Tensor:
+        return params[0].argmax(-1)
+
+    def log_prob(self, params: Params, action: Tensor) -> Tensor:
+        return params[0].log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self, params: Params) -> Tensor:
+        logp = params[0].log_softmax(-1)
+        return -(logp.exp() * logp).sum(-1)
+
+    def log_prob_entropy(self, params: Params, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Both at once: they share the softmax."""
+        logp = params[0].log_softmax(-1)
+        return logp.gather(-1, action.unsqueeze(-1)).squeeze(-1), -(logp.exp() * logp).sum(-1)
+
+
+class MultiCategorical:
+    """Several independent choices, of nvec[i] actions each; `action[..., i]` is the i-th."""
+
+    def __init__(self, nvec: tuple[int, ...]) -> None:
+        self.size, self.nvec = sum(nvec), nvec
+        self.extra: tuple[float, ...] = ()
+
+    def noise(self, generators: Generators, *lead: int) -> Tensor:
+        return streams.gumbel(generators, *lead, self.size)
+
+    def sample(self, params: Params, noise: Tensor) -> Tensor:
+        return self.mode((params[0] + noise,))
+
+    def mode(self, params: Params) -> Tensor:
+        return torch.stack([logits.argmax(-1) for logits in params[0].split(self.nvec, -1)], -1)
+
+    def log_prob(self, params: Params, action: Tensor) -> Tensor:
+        return self.log_prob_entropy(params, action)[0]
+
+    def entropy(self, params: Params) -> Tensor:
+        parts = [logits.log_softmax(-1) for logits in params[0].split(self.nvec, -1)]
+        return torch.stack([-(logp.exp() * logp).sum(-1) for logp in parts]).sum(0)
+
+    def log_prob_entropy(self, params: Params, action: Tensor) -> tuple[Tensor, Tensor]:
+        logps = [logits.log_softmax(-1) for logits in params[0].split(self.nvec, -1)]
+        chosen = [logp.gather(-1, a.unsqueeze(-1)).squeeze(-1) for logp, a in zip(logps, action.unbind(-1), strict=True)]
+        return torch.stack(chosen).sum(0), torch.stack([-(logp.exp() * logp).sum(-1) for logp in logps]).sum(0)
+
+
+class Normal:
+    """Independent normals; the mean comes from the network, log σ `[M, A]` is learnt and the same in every state."""
+
+    def __init__(self, size: int, log_std: float = 0.0) -> None:
+        self.size = size
+        self.extra = (log_std,) * size
+
+    def noise(self, generators: Generators, *lead: int) -> Tensor:
+        return streams.normal(generators, *lead, self.size)
+
+    @staticmethod
+    def _log_std(params: Params) -> Tensor:
+        mean, log_std = params
+        return log_std.view(len(log_std), *(1,) * (mean.ndim - 2), -1)
+
+    def sample(self, params: Params, noise: Tensor) -> Tensor:
+        return params[0] + self._log_std(params).exp() * noise
+
+    def mode(self, params: Params) -> Tensor:
+        return params[0]
+
+    def log_prob(self, params: Params, action: Tensor) -> Tensor:
+        """Σ -½ ((a - μ) / σ)² - log σ - ½ log 2π"""
+        log_std = self._log_std(params)
+        z = (action - params[0]) * (-log_std).exp()
+        return (-0.5 * z.square() - log_std).sum(-1) - 0.5 * self.size * math.log(2 * math.pi)
+
+    def entropy(self, params: Params) -> Tensor:
+        total = params[1].sum(-1) + 0.5 * self.size * (1 + math.log(2 * math.pi))
+        return per_member(total, params[0][..., 0]).expand(params[0].shape[:-1])
+
+    def log_prob_entropy(self, params: Params, action: Tensor) -> tuple[Tensor, Tensor]:
+        return self.log_prob(params, action), self.entropy(params)
+
+
+class TanhNormal:
+    """A normal squashed into (-1, 1); network puts out mean and log σ. Actions are reparameterised samples."""
+
+    LOG_STD = (-20.0, 2.0)
+
+    def __init__(self, actions: int) -> None:
+        self.actions, self.size = actions, 2 * actions
+        self.extra: tuple[float, ...] = ()
+
+    def noise(self, generators: Generators, *lead: int) -> Tensor:
+        return streams.normal(generators, *lead, self.actions)
+
+    def _split(self, params: Params) -> tuple[Tensor, Tensor]:
+        mean, log_std = params[0].split(self.actions, -1)
+        return mean, log_std.clamp(*self.LOG_STD)
+
+    def sample(self, params: Params, noise: Tensor) -> Tensor:
+        return self.sample_log_prob(params, noise)[0]
+
+    def mode(self, params: Params) -> Tensor:
+        return self._split(params)[0].tanh()
+
+    def sample_log_prob(self, params: Params, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """A sample and its log-probability, both differentiable (Haarnoja et al. 2018, eq. 21)."""
+        mean, log_std = self._split(params)
+        u = mean + log_std.exp() * noise
+        return u.tanh(), self._log_prob(u, noise, log_std)
+
+    def log_prob(self, params: Params, action: Tensor) -> Tensor:
+        mean, log_std = self._split(params)
+        u = torch.atanh(action.clamp(-1 + 1e-6, 1 - 1e-6))
+        return self._log_prob(u, (u - mean) / log_std.exp(), log_std)
+
+    def _log_prob(self, u: Tensor, z: Tensor, log_std: Tensor) -> Tensor:
+        normal = -0.5 * z.square() - log_std - 0.5 * math.log(2 * math.pi)
+        squash = 2 * (math.log(2) - u - F.softplus(-2 * u))  # log(1 - tanh² u), without cancellation
+        return (normal - squash).sum(-1)
+
+
+Distribution = Categorical | MultiCategorical | Normal
+
+
+def of_space(space: spaces.Space, log_std: float = 0.0) -> Distribution:  # type: ignore[type-arg]
+    """The distribution of a stochastic policy over an action space."""
+    if isinstance(space, spaces.Discrete):
+        return Categorical(int(space.n))
+    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return MultiCategorical(tuple(int(n) for n in space.nvec))
+    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+        return Normal(space.shape[0], log_std)
+    raise ConfigError("env.id", space, "policies take Discrete, MultiDiscrete and one-dimensional Box actions")

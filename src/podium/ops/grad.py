@@ -1,0 +1,28 @@
+"""What happens to gradients and target networks, for each member apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from podium.ops.shape import per_member
+
+
+@torch.no_grad()
+def clip_by_norm(params: Sequence[Tensor], limit: Tensor) -> Tensor:
+    """Scale each member's gradient to a norm of at most `limit[M]`, in place; returns the norms before, `[M]`."""
+    grads = [p.grad.flatten(1) for p in params if p.grad is not None]
+    norm = torch.linalg.vector_norm(grads[0] if len(grads) == 1 else torch.cat(grads, 1), dim=1)
+    scale = limit.div(norm + 1e-6).clamp_(max=1)
+    for g in grads:
+        g.mul_(per_member(scale, g))
+    return norm
+
+
+@torch.no_grad()
+def polyak(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: Tensor) -> None:
+    """target <- (1 - τ) target + τ source, with `tau[M]`, in place."""
+    for target, source in zip(targets, sources, strict=True):
+        target.lerp_(source, per_member(tau, target))

@@ -1,0 +1,1 @@
+"""What a run shows: the live console, tables and TensorBoard events."""

@@ -1,0 +1,104 @@
+"""Progress of a run: live on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import rich.console
+from rich.console import Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from podium.report import words
+
+Report = Mapping[str, Any]
+"""step, steps_per_second, seconds, best_return, median_return, best_fitness, failed, eta_seconds; None if unknown."""
+
+EVERY = 2.0
+"""Seconds between two plain lines."""
+
+
+class Console:
+    """Shows reports as they come. `total_steps` is None where steps do not end the run."""
+
+    def __init__(
+        self, total_steps: int | None, members: int, quiet: bool = False, out: rich.console.Console | None = None
+    ) -> None:
+        self.total_steps, self.members, self.quiet = total_steps, members, quiet
+        self._out = out or rich.console.Console(highlight=False)
+        self._live: Live | None = None
+        self._last: Report | None = None
+        self._printed: tuple[float, Report | None] = (float("-inf"), None)
+
+    def start(self, title: str) -> None:
+        """Begin, with a heading."""
+        self.note(title)
+        if self._out.is_terminal and not self.quiet:
+            self._live = Live(console=self._out, refresh_per_second=4, transient=False)
+            self._live.start()
+
+    def update(self, report: Report) -> None:
+        """Show where the run stands; as a plain line at most every two seconds."""
+        self._last = report
+        if self._live is not None:
+            self._live.update(self.panel(report))
+        elif time.monotonic() - self._printed[0] >= EVERY:
+            self._plain(report)
+
+    def note(self, text: str) -> None:
+        """Say something once, such as the result of an evaluation."""
+        self._print(text)
+
+    def stop(self) -> None:
+        """End, leaving the last report in view; a second call does nothing."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        elif self._last is not None and self._last is not self._printed[1]:
+            self._plain(self._last)
+        self._last = None
+
+    def panel(self, report: Report) -> Group:
+        """The live view of one report: a bar, then the numbers."""
+        lines = [Text("   ".join(part), no_wrap=True, overflow="ellipsis") for part in self._parts(report)]
+        if self.total_steps is None:
+            return Group(Text(self._where(report)), *lines)
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(ProgressBar(self.total_steps, report["step"], width=30), self._where(report))
+        return Group(bar, *lines)
+
+    def line(self, report: Report) -> str:
+        """The plain view of one report."""
+        return "  ".join([self._where(report), *(word for part in self._parts(report) for word in part)])
+
+    def _parts(self, report: Report) -> list[list[str]]:
+        """The numbers as two rows of words: how fast, then how good."""
+        speed = report["steps_per_second"]
+        each = f" ({words.rate(speed / self.members)} each)" if self.members > 1 else ""
+        pace = [f"{words.rate(speed)} steps/s{each}", f"time {words.duration(report['seconds'])}"]
+        if report.get("eta_seconds") is not None:
+            pace.append(f"left {words.duration(report['eta_seconds'])}")
+        best, median = report.get("best_return"), report.get("median_return")
+        good = [f"return best {words.score(best)}" + (f" median {words.score(median)}" if self.members > 1 else "")]
+        good.append(f"evaluated best {words.score(report.get('best_fitness'))}")
+        if report.get("failed"):
+            good.append(f"failed {report['failed']} of {self.members}")
+        return [pace, good]
+
+    def _where(self, report: Report) -> str:
+        step: int = report["step"]
+        if not self.total_steps:
+            return f"step {step:,}"
+        return f"step {step:,} of {self.total_steps:,} ({min(100, 100 * step // self.total_steps)}%)"
+
+    def _plain(self, report: Report) -> None:
+        self._printed = (time.monotonic(), report)
+        self._print(self.line(report))
+
+    def _print(self, text: str) -> None:
+        if not self.quiet:
+            self._out.print(Text(text), soft_wrap=True)

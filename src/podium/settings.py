@@ -1,0 +1,60 @@
+"""The settings of a run: one record a section. `podium presets` and `config.yaml` show them with their values."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, SerializeAsAny
+
+from podium.algos.base import AlgoSettings
+from podium.core.config import Section
+from podium.nets.policy_critic import NetSettings
+
+
+class EnvSettings(Section):
+    """`env.*`"""
+
+    id: str = Field(description="a Gymnasium id, or module:Class of your own env")
+    num: int = Field(8, ge=1, description="envs of each member")
+    source: Literal["auto", "native", "gymnasium"] = "auto"
+    normalise_obs: bool = False
+    normalise_reward: bool = False
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+
+
+class TrainSettings(Section):
+    """`train.*`"""
+
+    members: int = Field(1, ge=1, description="independent agents, trained as one stack")
+    checkpoint: int = Field(50_000, ge=1, description="steps of each member between two checkpoints")
+    start: str | None = Field(None, description="RUN or RUN:ID of a member to start from")
+    device: str = "cpu"
+    threads: int | None = Field(None, ge=1, description="null: one for small stacks, all cores for large ones")
+
+
+class EvalSettings(Section):
+    """`eval.*`: how fitness is measured."""
+
+    every: int = Field(10_000, ge=1, description="steps of each member between two evaluations")
+    episodes: int = Field(20, ge=1)
+    max_steps: int = Field(100_000, ge=1, description="an episode that lasts longer is cut and counts as it stands")
+
+
+class StopSettings(Section):
+    """`stop.*`: the first rule that holds ends the run; null disables a rule."""
+
+    steps: int | None = Field(100_000, ge=1, description="steps of each member")
+    seconds: float | None = Field(None, gt=0)
+    fitness: float | None = Field(None, description="mean return of an evaluation, by the best member")
+
+
+class Experiment(Section):
+    """A complete, replayable run."""
+
+    seed: int = Field(0, ge=0)
+    env: EnvSettings
+    algo: SerializeAsAny[AlgoSettings]
+    net: NetSettings = NetSettings()
+    train: TrainSettings = TrainSettings()
+    eval: EvalSettings = EvalSettings()
+    stop: StopSettings = StopSettings()

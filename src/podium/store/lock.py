@@ -1,0 +1,52 @@
+"""One writer a run: a lock that its holder's death releases."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+
+from podium.core.errors import PodiumError
+
+_held: set[int] = set()
+
+
+class RunLocked(PodiumError):
+    """Another process writes to this run."""
+
+
+class Lock:
+    """An exclusive `flock` on `path`, held from construction to `release` or death."""
+
+    def __init__(self, path: Path) -> None:
+        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(file, 20, 0).decode(errors="replace").strip()
+            os.close(file)
+            raise RunLocked(f"{path.parent}: another process (pid {holder}) is writing to this run") from error
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+        self._file = file
+        _held.add(file)
+
+    def release(self) -> None:
+        """Give the lock back; a second call does nothing."""
+        if self._file in _held:
+            _held.discard(self._file)
+            fcntl.flock(self._file, fcntl.LOCK_UN)  # also for the copy of a child that is just being forked
+            os.close(self._file)
+            self._file = -1
+
+
+def _forget() -> None:
+    """A forked child drops its copies, or it would hold its dead parent's lock."""
+    for file in _held:
+        with contextlib.suppress(OSError):
+            os.close(file)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,188 @@
+"""The adapter of Gymnasium's objects and the names that `make` takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from probes import ObsReward
+
+from podium.core.errors import ConfigError, PodiumError, UnknownName
+from podium.core.streams import Streams
+from podium.envs.from_gymnasium import FromGymnasium
+from podium.envs.make import describe, make
+from podium.envs.native import CartPole
+
+
+class Echo(gym.Env[Any, Any]):
+    """Shows how many steps an episode has, in one reused array; ends after `length` and remembers its actions."""
+
+    def __init__(self, obs: spaces.Space[Any] | None = None, action: spaces.Space[Any] | None = None, length: int = 3):
+        self.observation_space = obs or spaces.Box(0, 255, (2, 2), np.uint8)
+        self.action_space = action or spaces.Discrete(3)
+        self.length, self.seeds, self.actions = length, [], []
+        self.array = np.zeros(self.observation_space.shape or (), self.observation_space.dtype)
+
+    def show(self) -> Any:
+        if isinstance(self.observation_space, spaces.Discrete):
+            return self.observation_space.start + self.t
+        self.array[...] = self.t
+        return self.array
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.t = 0
+        self.seeds.append(seed)
+        return self.show(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        self.actions.append(action)
+        self.t += 1
+        end = self.t == self.length
+        return self.show(), float(self.t), end, end, {}
+
+
+def adapt(members: int = 1, envs: int = 2, **kwargs: Any) -> tuple[FromGymnasium, list[Echo]]:
+    objects: list[Echo] = []
+
+    def build() -> Echo:
+        objects.append(Echo(**kwargs))
+        return objects[-1]
+
+    return FromGymnasium(build, members, envs), objects
+
+
+def test_images_stay_bytes_and_last_survives_a_reset_into_the_same_array() -> None:
+    env, _ = adapt(2, 3)
+    obs = env.reset(Streams(0, [0, 1]))
+    assert obs.dtype == torch.uint8 and obs.shape == (2, 3, 2, 2) and env.obs_space.dtype == np.uint8
+    steps = []
+    for _ in range(4):
+        step = env.step(torch.zeros(2, 3, dtype=torch.int64))
+        steps.append([int(x.flatten()[0]) for x in (step.obs, step.last, step.terminated, step.truncated, step.reward)])
+    assert steps == [[1, 1, 0, 0, 1], [2, 2, 0, 0, 2], [0, 3, 1, 0, 3], [1, 1, 0, 0, 1]]
+    for _ in range(2):
+        step = env.step(torch.zeros(2, 3, dtype=torch.int64))
+    assert (step.episode.reward == 6).all() and (step.episode.length == 3).all()
+
+
+def test_seeds_come_from_the_member_and_once() -> None:
+    env, objects = adapt(2, 2)
+    env.reset(Streams(0, [4, 5]))
+    for _ in range(3):
+        env.step(torch.zeros(2, 2, dtype=torch.int64))
+    seeds = [o.seeds for o in objects]
+    assert all(s[1:] == [None] for s in seeds) and len({s[0] for s in seeds}) == 4
+    alone, single = adapt(1, 2)
+    alone.reset(Streams(0, [5]))
+    assert [o.seeds[0] for o in single] == [s[0] for s in seeds[2:]]
+
+
+def test_discrete_observations_become_one_hot() -> None:
+    env, _ = adapt(obs=spaces.Discrete(5, start=2))
+    assert env.obs_space == spaces.Box(0.0, 1.0, (5,))
+    assert env.reset(Streams(0, [0])).tolist() == [[[1, 0, 0, 0, 0]] * 2]
+    assert env.step(torch.zeros(1, 2, dtype=torch.int64)).obs.tolist() == [[[0, 1, 0, 0, 0]] * 2]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32])
+def test_other_numbers_become_float32(dtype: type) -> None:
+    env, _ = adapt(obs=spaces.Box(0, 9, (3,), dtype))
+    assert env.reset(Streams(0, [0])).dtype == torch.float32 and env.obs_space.dtype == np.float32
+
+
+def test_scalar_observations() -> None:
+    env, _ = adapt(obs=spaces.Box(0, 9, ()))
+    env.reset(Streams(0, [0]))
+    assert env.step(torch.zeros(1, 2, dtype=torch.int64)).obs.tolist() == [[1, 1]]
+
+
+def test_discrete_actions_start_where_the_space_does() -> None:
+    env, objects = adapt(action=spaces.Discrete(3, start=-1))
+    env.reset(Streams(0, [0]))
+    env.step(torch.tensor([[0, 2]]))
+    assert [o.actions for o in objects] == [[-1], [1]]
+
+
+def test_multi_discrete_actions() -> None:
+    env, objects = adapt(action=spaces.MultiDiscrete([2, 5], start=[0, 3]))
+    env.reset(Streams(0, [0]))
+    env.step(torch.tensor([[[0, 4], [1, 0]]]))
+    assert [o.actions[0].tolist() for o in objects] == [[0, 7], [1, 3]]
+
+
+def test_box_actions_are_clipped_and_nan_is_zero() -> None:
+    env, objects = adapt(envs=3, action=spaces.Box(np.array([-1.0, 0.5]), np.array([1.0, 2.0]), dtype=np.float64))
+    env.reset(Streams(0, [0]))
+    env.step(torch.tensor([[[-7.0, 1.0], [torch.nan, torch.nan], [0.25, torch.inf]]]))
+    assert [o.actions[0].tolist() for o in objects] == [[-1, 1], [0, 0.5], [0.25, 2]]
+    assert objects[0].actions[0].dtype == np.float64
+
+
+def test_an_action_belongs_to_the_env_that_got_it() -> None:
+    env, objects = adapt(action=spaces.Box(-1, 1, (1,)))
+    env.reset(Streams(0, [0]))
+    action = torch.tensor([[[0.5], [0.25]]])
+    env.step(action)
+    action.fill_(-1)
+    env.step(action)
+    assert [[float(a[0]) for a in o.actions] for o in objects] == [[0.5, -1], [0.25, -1]]
+
+
+def test_it_has_no_state() -> None:
+    env, _ = adapt()
+    assert env.state() is None
+    with pytest.raises(PodiumError):
+        env.load({})
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"obs": spaces.Dict(x=spaces.Discrete(2))}, {"action": spaces.MultiBinary(3)}, {"obs": spaces.Text(3)}]
+)
+def test_other_spaces_are_refused_by_name(kwargs: dict[str, Any]) -> None:
+    class Odd(gym.Env[Any, Any]):
+        observation_space = kwargs.get("obs", spaces.Discrete(2))
+        action_space = kwargs.get("action", spaces.Discrete(2))
+
+    with pytest.raises(ConfigError, match="env.id: 'Odd'.*(Dict|MultiBinary|Text).*Discrete"):
+        FromGymnasium(Odd, 1, 1)
+
+
+def test_an_error_in_an_env_is_raised() -> None:
+    env, objects = adapt()
+    env.reset(Streams(0, [0]))
+    objects[1].step = None  # type: ignore[method-assign, assignment]
+    with pytest.raises(AssertionError):
+        env.step(torch.full((1, 2), 9))
+
+
+def test_names() -> None:
+    assert type(make("CartPole-v1", 2, 8)) is CartPole
+    assert type(make("CartPole-v1", 2, 8, "gymnasium")) is FromGymnasium
+    assert type(make("CartPole-v1", 1, 2, kwargs={"sutton_barto_reward": True})) is FromGymnasium
+    assert type(make("Acrobot-v1", 1, 2)) is FromGymnasium  # few
+    assert type(make("probes:ObsReward", 2, 3)) is ObsReward
+    own = make(f"{__name__}:Echo", 1, 2, kwargs={"length": 7}) if "." not in __name__ else None
+    assert own is None or (type(own) is FromGymnasium and own._objects[0].length == 7)  # type: ignore[attr-defined]
+    with pytest.raises(UnknownName, match=r"env.id: there is no 'CartPole-v9'; did you mean 'CartPole-v"):
+        make("CartPole-v9", 1, 1)
+    with pytest.raises(UnknownName, match="did you mean 'probes:ObsReward'"):
+        make("probes:ObsRewards", 1, 1)
+    with pytest.raises(ConfigError, match="no_such_module"):
+        make("no_such_module:Env", 1, 1)
+    with pytest.raises(ConfigError, match="Blackjack-v1 has no simulator; there are Acrobot-v1, CartPole-v1"):
+        make("Blackjack-v1", 1, 1, "native")
+    with pytest.raises(ConfigError, match="env.kwargs"):
+        make("CartPole-v1", 1, 1, "native", kwargs={"sutton_barto_reward": True})
+    with pytest.raises(ConfigError, match="env.source: 'fast'.*auto, native, gymnasium"):
+        make("CartPole-v1", 1, 1, "fast")
+
+
+def test_describe_tells_the_spaces_that_make_gives() -> None:
+    for id in ("CartPole-v1", "FrozenLake-v1", "probes:ContinuousTarget"):
+        env = make(id, 1, 1)
+        assert describe(id) == (env.obs_space, env.action_space)
