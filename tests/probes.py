@@ -53,7 +53,7 @@ class ObsReward(SignStart):
 
 
 class DelayedReward(Probe):
-    """Observation 0 then 1, reward 0 then 1: V(0) = discount, V(1) = 1. Fails where returns or discounting are wrong."""
+    """Observation 0 then 1, reward 0 then 1: V(0) = discount, V(1) = 1. Fails where discounting is wrong."""
 
     def advance(self, s: State, action: Tensor) -> tuple[Tensor, Tensor]:
         second = s["x"] > 0
@@ -62,14 +62,14 @@ class DelayedReward(Probe):
 
 
 class ActionReward(Probe):
-    """Reward 1 for action 1 and -1 for action 0, one step: the policy takes 1, V(0) = 1. Fails where the policy loss is."""
+    """Reward 1 for action 1 and -1 for action 0, one step: the policy takes 1, V(0) = 1. Fails with the policy loss."""
 
     def advance(self, s: State, action: Tensor) -> tuple[Tensor, Tensor]:
         return action * 2.0 - 1, self.always
 
 
 class ObsActionReward(SignStart):
-    """Reward 1 where the action is (obs > 0), else -1, one step: V = 1 everywhere. Fails where batches are misaligned."""
+    """Reward 1 where the action is (obs > 0), else -1, one step: V = 1. Fails where batches are misaligned."""
 
     def advance(self, s: State, action: Tensor) -> tuple[Tensor, Tensor]:
         return ((s["x"] > 0) == (action == 1)) * 2.0 - 1, self.always

@@ -16,7 +16,9 @@ ORDER = """
     cli
     bench
     podium
+    agent training
     experiment
+    settings compose
     topologies report
     roles
     evolve

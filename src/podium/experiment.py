@@ -1,11 +1,9 @@
-"""From words to a run: compose the config, validate it, build the pod, train. Names are mapped to classes here."""
+"""From a config tree to a pod: validate it, then build what it says. Names are mapped to classes here."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,7 +13,7 @@ from podium.algos.a2c import A2C
 from podium.algos.base import Algorithm, AlgoSettings
 from podium.algos.ppo import PPO
 from podium.core import config, hyper, machine
-from podium.core.errors import ConfigError, UnknownName
+from podium.core.errors import ConfigError, PodiumError, UnknownName
 from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.envs import make as envs
@@ -26,92 +24,76 @@ from podium.ops.dist import of_space
 from podium.roles.collector import Collector
 from podium.roles.evaluator import Evaluator
 from podium.roles.pod import Pod
-from podium.settings import Experiment
+from podium.settings import EnvSettings, Experiment
+from podium.settings import experiment as experiment_of
 
 ALGORITHMS: dict[str, type[Any]] = {"ppo": PPO, "a2c": A2C}
-GROUPS = ("env", "algo")
-"""Groups of presets, in the order in which they are laid over each other."""
-
-
-def presets() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Name -> (group, tree) of every preset."""
-    found = {}
-    for group in GROUPS:
-        folder = resources.files("podium") / "presets" / group
-        for file in sorted(folder.iterdir(), key=lambda f: f.name):
-            if file.name.endswith(".yaml"):
-                found[file.name.removesuffix(".yaml")] = (group, config.parse(file.read_text(), file.name))
-    return found
-
-
-def compose(words: Sequence[str]) -> dict[str, Any]:
-    """The config tree that presets, files, Gymnasium ids and `key=value` words add up to."""
-    known = presets()
-    groups: dict[str, tuple[str, dict[str, Any]]] = {}
-    files, overrides = [], []
-    for word in words:
-        if "=" in word:
-            overrides.append(config.override(word))
-        elif word in known or ":" in word or word in gym.registry:
-            group, tree = known.get(word, ("env", {"env": {"id": word}}))
-            if group in groups:
-                raise ConfigError(group, f"{groups[group][0]} {word}", f"name one {group}, not two")
-            groups[group] = (word, dict(tree))
-        elif word.endswith((".yaml", ".yml")) or Path(word).is_file():
-            files.append(config.read(Path(word)))
-        else:
-            raise UnknownName("preset", word, [*known, *gym.registry])
-    layers = [groups[group][1] for group in GROUPS if group in groups]
-    merged = config.merge({"algo": {"name": "ppo"}}, *layers, *files, *overrides)
-    algo = merged["algo"]["name"] if isinstance(merged["algo"], dict) else merged["algo"]
-    tuned = [layer.get("for", {}).get(algo, {}) for layer in layers]
-    out = config.merge({"algo": {"name": "ppo"}}, *layers, *tuned, *files, *overrides)
-    return {key: value for key, value in out.items() if key not in ("for", "about")}
 
 
 def validate(tree: dict[str, Any]) -> Experiment:
     """A complete experiment, or the first thing that is wrong with it. Touches no file and starts nothing."""
-    algo = tree.get("algo", {})
-    settings = config.build(_algorithm(algo).Settings, algo, "algo")
-    if "id" not in tree.get("env", {}):
-        raise ConfigError("env.id", None, "name an env: a preset (podium presets), a Gymnasium id or module:Class")
-    experiment = config.build(Experiment, {**tree, "algo": settings})
+    experiment = record(tree)
     _check(experiment)
     return experiment
 
 
-def _algorithm(algo: Any) -> type[Any]:
-    name = algo.get("name") if isinstance(algo, dict) else algo
+def record(tree: dict[str, Any]) -> Experiment:
+    """A complete experiment, each setting checked by itself."""
+    algo = tree.get("algo", {})
+    cls = _algorithm(algo.get("name")) if isinstance(algo, dict) else PPO
+    env = tree.get("env", {})
+    if isinstance(env, dict) and env.get("id") is None:
+        raise PodiumError("env.id: missing; name a preset (podium presets), a Gymnasium id or module:Class")
+    return config.build(experiment_of(cls.Settings), tree)
+
+
+def _algorithm(name: object) -> type[Any]:
     if isinstance(name, str) and ":" in name:
         found: type[Any] = import_path("algo.name", name)
-        if not issubclass(getattr(found, "Settings", type), AlgoSettings):
+        settings = getattr(found, "Settings", None)
+        if not (isinstance(settings, type) and issubclass(settings, AlgoSettings)):
             raise ConfigError("algo.name", name, "the class needs `Settings`, a subclass of podium.algos.base.AlgoSettings")
         return found
+    if not isinstance(name, str):
+        raise ConfigError("algo.name", name, f"one of {', '.join(ALGORITHMS)}, or module:Class")
     if name not in ALGORITHMS:
-        raise UnknownName("algo.name", str(name), ALGORITHMS)
-    return ALGORITHMS[str(name)]
+        raise UnknownName("algo.name", name, ALGORITHMS)
+    return ALGORITHMS[name]
 
 
 def _check(experiment: Experiment) -> None:
     """What one section alone cannot know."""
     hyper.check(experiment.algo, experiment.train.members)
+    device = experiment.train.device
     try:
-        torch.empty(0, device=experiment.train.device)
+        torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError("train.device", experiment.train.device, f"a device of this machine ({error})") from error
+        raise ConfigError("train.device", device, f"a device of this machine ({str(error).splitlines()[0]})") from error
     if experiment.algo.anneal and experiment.stop.steps is None:
-        raise ConfigError("algo.anneal", experiment.algo.anneal, "annealing needs stop.steps")
+        raise ConfigError("stop.steps", None, f"a number of steps, since algo.anneal={list(experiment.algo.anneal)} needs it")
     spec = _spec(experiment, experiment.train.members)
     of_space(spec.action)
     experiment.algo.check(spec)
 
 
 def _spec(experiment: Experiment, members: int) -> Spec:
-    obs, action = envs.describe(experiment.env.id, experiment.env.kwargs)
-    env = experiment.env
+    env, (obs, action) = experiment.env, spaces(experiment.env)
     return Spec(
         obs, action, members, env.num, env.normalise_obs, env.normalise_reward, torch.device(experiment.train.device)
     )
+
+
+def spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """Of the observations and actions of an env, or why it cannot be made."""
+    try:
+        return envs.describe(env.id, env.kwargs)
+    except PodiumError:
+        raise
+    except Exception as error:  # a user's env, or keywords that it does not take
+        reason = f"{type(error).__name__}: {error}"
+        if env.kwargs:
+            raise ConfigError("env.kwargs", env.kwargs, f"{env.id} cannot be made with them ({reason})") from error
+        raise ConfigError("env.id", env.id, f"it cannot be made ({reason})") from error
 
 
 def build_env(experiment: Experiment, members: int, num: int) -> VecEnv:
@@ -121,10 +103,9 @@ def build_env(experiment: Experiment, members: int, num: int) -> VecEnv:
 
 def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids: Sequence[int]) -> Algorithm:
     """A stack of untrained members."""
-    device = torch.device(experiment.train.device)
-    genes = {name: g.to(device) for name, g in hyper.values(experiment.algo, experiment.seed, ids).items()}
-    cls = _algorithm({"name": experiment.algo.name})
-    return cls(_spec(experiment, members), experiment.algo, experiment.net, genes, streams)  # type: ignore[no-any-return]
+    spec, cls = _spec(experiment, members), _algorithm(experiment.algo.name)
+    genes = {name: g.to(spec.device) for name, g in hyper.values(experiment.algo, experiment.seed, ids).items()}
+    return cls(spec, experiment.algo, experiment.net, genes, streams)  # type: ignore[no-any-return]
 
 
 def threads(experiment: Experiment) -> int:
@@ -144,7 +125,7 @@ def build_pod(experiment: Experiment) -> Pod:
     return Pod(
         algorithm,
         Collector(env, algorithm, streams, experiment.algo.steps),
-        build_evaluator(experiment),
+        build_evaluator(experiment, experiment.seed, experiment.eval.episodes),
         streams,
         ids,
         build=lambda m: build_single(experiment, m),
@@ -153,21 +134,17 @@ def build_pod(experiment: Experiment) -> Pod:
 
 
 def build_single(experiment: Experiment, members: int = 1) -> Algorithm:
-    """An algorithm of its own, to load learnt rows into and to act with."""
-    fixed = experiment.model_copy(update={"algo": type(experiment.algo)(name=experiment.algo.name, **_plan(experiment))})
+    """An algorithm of its own, to load learnt rows into and to act with. Its genes come with what was learnt."""
+    plain = {name: getattr(experiment.algo, name) for name in type(experiment.algo).model_fields}
+    plan = {name: value for name, value in plain.items() if name not in hyper.genes(experiment.algo)}
+    fixed = experiment.model_copy(update={"algo": type(experiment.algo)(**plan)})
     return build_algorithm(fixed, members, Streams(experiment.seed, range(members)), range(members))
 
 
-def _plan(experiment: Experiment) -> dict[str, Any]:
-    """The algorithm's settings without its genes, which come with what was learnt."""
-    skip = {"name", *hyper.genes(experiment.algo)}
-    return {k: v for k, v in experiment.algo.model_dump().items() if k not in skip}
-
-
-def build_evaluator(experiment: Experiment) -> Evaluator:
+def build_evaluator(experiment: Experiment, seed: int, episodes: int) -> Evaluator:
     """Simulators run all episodes side by side; objects of the outside world eight at a time."""
     make = partial(build_env, experiment)
     probe = make(1, 1)
     probe.close()
-    width = 8 if isinstance(probe, FromGymnasium) else experiment.eval.episodes
-    return Evaluator(make, experiment.seed, width, experiment.eval.max_steps)
+    width = 8 if isinstance(probe, FromGymnasium) else episodes
+    return Evaluator(make, seed, width, experiment.eval.max_steps)

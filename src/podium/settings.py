@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, SerializeAsAny
+from pydantic import Field, create_model
 
 from podium.algos.base import AlgoSettings
 from podium.core.config import Section
@@ -53,8 +53,13 @@ class Experiment(Section):
 
     seed: int = Field(0, ge=0)
     env: EnvSettings
-    algo: SerializeAsAny[AlgoSettings]
+    algo: AlgoSettings
     net: NetSettings = NetSettings()
     train: TrainSettings = TrainSettings()
     eval: EvalSettings = EvalSettings()
     stop: StopSettings = StopSettings()
+
+
+def experiment(algo: type[AlgoSettings]) -> type[Experiment]:
+    """The record of an experiment with that algorithm."""
+    return create_model("Experiment", __base__=Experiment, algo=(algo, ...))

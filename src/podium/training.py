@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -14,27 +15,46 @@ from typing import Any
 import torch
 
 from podium import experiment as experiments
+from podium.compose import compose
 from podium.core import config, hyper, tree
-from podium.core.errors import CheckpointError, PodiumError
+from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.report.console import Console
 from podium.report.tensorboard import Events
 from podium.roles.pod import Pod
 from podium.settings import Experiment
 from podium.store import checkpoint, tensors
 from podium.store.records import Member
-from podium.store.run import Run, next_name
+from podium.store.run import Run, admit, next_name
 from podium.topologies.sync import Plan, Sync
 
 OnReport = Callable[[dict[str, Any]], None]
 
+FIXED = ("seed", "env", "algo.name", "net", "train.members", "train.start")
+"""What a resumed run keeps: it shaped the tensors, or drew the numbers, that the checkpoint holds."""
+
+_STATISTICAL = (
+    "resume is statistical: this env cannot save its state, so the stop ended episodes that a run without it would not"
+)
+
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: its folder, the leaderboard's rows, and why it stopped."""
+    """How a run ended: its folder, the leaderboard's rows, the steps of each member, and why it stopped."""
 
     path: Path
     top: list[dict[str, Any]]
+    step: int
     reason: str
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A checkpoint that has been read."""
+
+    path: Path
+    state: tree.Tree
+    info: dict[str, Any]
+    found: list[Path]  # all checkpoints that there were
 
 
 def train(
@@ -45,14 +65,20 @@ def train(
     on_report: OnReport | None = None,
 ) -> Result:
     """Train as `podium train WORDS -o OUT` does; `on_report` is called with every report."""
-    experiment = experiments.validate(experiments.compose(words))
-    pod = experiments.build_pod(experiment)
-    if experiment.train.start is not None:
-        _start_from(pod, experiment)
+    experiment = experiments.validate(compose(words))
     path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{experiment.algo.name}")
-    with Run.create(path, experiment.model_dump(mode="json"), fresh) as run:
-        run.ledger.add_members(_members(pod, experiment))
-        return _train(pod, run, experiment, None, quiet, on_report)
+    admit(path, fresh)
+    with _Interrupt() as interrupt, _Sink(experiment, quiet, on_report) as sink:
+        pod = experiments.build_pod(experiment)
+        start = _start_from(pod, experiment) if experiment.train.start is not None else None
+        with Run.create(path, experiment.model_dump(mode="json"), fresh) as run, _disk(run):
+            run.ledger.add_members(_members(pod, experiment))
+            if start is not None:
+                run.ledger.event(0, 0.0, "start", start)
+            sink.open(run, 0)
+            sync = Sync(pod, run, _plan(experiment), sink, interrupt.happened)
+            sync.checkpoint()
+            return _run(sync, sink, experiment)
 
 
 def resume(
@@ -62,55 +88,125 @@ def resume(
     quiet: bool = True,
     on_report: OnReport | None = None,
 ) -> Result:
-    """Go on with a run from its last checkpoint (or that of `step`); `overrides` may extend or change it."""
-    with Run.open(Path(path), write=True) as run:
-        merged = config.merge(run.config, *(config.override(word) for word in overrides))
-        experiment = experiments.validate(merged)
-        found = checkpoint.latest(run.path) if step is None else run.path / "checkpoint" / f"{step:012d}.safetensors"
-        if found is None:
-            raise CheckpointError(f"{run.path / 'checkpoint'}: there is no checkpoint to go on from")
-        state, info = _read(found, run.path)
+    """Go on with a run from its last checkpoint (or that of `step`); `overrides` may extend or change it.
+
+    Everything is checked, and the checkpoint is in memory, before anything on disk changes.
+    """
+    with Run.open(Path(path)) as reader:
+        old = reader.config
+    experiment = experiments.validate(config.merge(old, *(config.override(word) for word in overrides)))
+    complete = experiment.model_dump(mode="json")
+    changed = _changed(experiments.record(old).model_dump(mode="json"), complete)
+    saved = _read(Path(path), step)
+    with _Interrupt() as interrupt, _Sink(experiment, quiet, on_report) as sink:
         pod = experiments.build_pod(experiment)
-        if overrides:
-            run.configure(experiment.model_dump(mode="json"))
-        return _train(pod, run, experiment, (state, info, found), quiet, on_report)
+        sync = Sync(pod, reader, _plan(experiment), sink, interrupt.happened)
+        _load(sync, saved, changed)
+        genes = _apply_genes(pod, experiment, changed)
+        with Run.open(Path(path), write=True) as run, _disk(run):
+            if (run.config, checkpoint.found(run.path)) != (old, saved.found):
+                raise PodiumError(f"{run.path}: another process has just written to this run; try again")
+            run.ledger.rewind(sync.step)
+            run.ledger.reopen(pod.ids.tolist())
+            run.ledger.set_genes(genes)
+            if changed:
+                run.configure(complete)
+            sync.run = run
+            sink.open(run, saved.info["events"])
+            if not saved.info["exact"] and not _on_schedule(experiment, sync.step):
+                sink.note(_STATISTICAL)
+            return _run(sync, sink, experiment)
 
 
-def _read(path: Path, run: Path) -> tuple[tree.Tree, dict[str, Any]]:
-    """A checkpoint; where it is damaged, the error names the one before it."""
+def _run(sync: Sync, sink: _Sink, experiment: Experiment) -> Result:
+    """Train to the end and tidy up."""
     try:
-        return checkpoint.read(path)
+        sink.start(f"{_title(experiment)}  ->  {sync.run.path}")
+        reason = sync.train()
+        sink.stop()
+        return Result(sync.run.path, sync.run.ledger.top(), sync.step, reason)
+    finally:
+        sync.pod.close()
+
+
+def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Names of the settings that differ; refuses to change what a resumed run has to keep."""
+    before, after = dict(config.leaves(old)), dict(config.leaves(new))
+    changed = [name for name in after if name not in before or after[name] != before[name]]
+    for name in changed:
+        if any(name == fixed or name.startswith(f"{fixed}.") for fixed in FIXED):
+            kept = before.get(name)
+            raise ConfigError(name, after[name], f"a resumed run keeps {kept!r}; to change it, train with train.start=RUN")
+    return changed
+
+
+def _read(run: Path, step: int | None) -> _Saved:
+    """The last checkpoint, or that of `step`; where it is damaged, the error names the other one."""
+    found = checkpoint.found(run)
+    if not found:
+        raise CheckpointError(f"{run / 'checkpoint'}: there is no checkpoint to go on from")
+    steps = {checkpoint.step_of(path): path for path in found}
+    if step is not None and step not in steps:
+        raise ConfigError("--step", step, f"there are checkpoints of steps {', '.join(map(str, sorted(steps)))}")
+    path = found[0] if step is None else steps[step]
+    try:
+        return _Saved(path, *checkpoint.read(path), found)
     except CheckpointError as error:
-        others = [p for p in checkpoint.found(run) if p != path]
-        hint = f"; go on from the one before with --step {checkpoint.step_of(others[0])}" if others else ""
+        others = [str(s) for s, other in steps.items() if other != path]
+        hint = f"; the other checkpoint may be whole: podium resume {run} --step {others[0]}" if others else ""
         raise CheckpointError(f"{error}{hint}") from error
 
 
-def _train(
-    pod: Pod,
-    run: Run,
-    experiment: Experiment,
-    saved: tuple[tree.Tree, dict[str, Any], Path] | None,
-    quiet: bool,
-    on_report: OnReport | None,
-) -> Result:
-    console = Console(experiment.stop.steps, experiment.train.members, quiet)
-    with _Interrupt() as interrupt, _Sink(run, console, on_report, saved[1]["events"] if saved else 0) as sink:
-        sync = Sync(pod, run, _plan(experiment), sink, interrupt.happened)
-        if saved is None:
-            sync.checkpoint()
-        else:
-            state, info, path = saved
-            tensors.match(state, sync.state(), path)
-            sync.load(state, info["seconds"])
-            run.ledger.rewind(sync.step)
-            run.ledger.reopen(pod.ids.tolist())
-            if not info["exact"]:
-                sink.note("resume is statistical: this env cannot save its state, so episodes began anew")
-        sink.start(f"{_title(experiment)}  ->  {run.path}")
-        reason = sync.train()
-    pod.close()
-    return Result(run.path, run.ledger.top(), reason)
+def _load(sync: Sync, saved: _Saved, changed: Sequence[str]) -> None:
+    """Put a checkpoint into memory, or refuse it whole."""
+    try:
+        tensors.match(_without_env(saved.state), _without_env(sync.state()), saved.path)
+    except CheckpointError as error:
+        hint = f"; do not change {', '.join(changed)} when resuming" if changed else ""
+        raise CheckpointError(f"{error}{hint}") from error
+    sync.load(saved.state, saved.info["seconds"])
+
+
+def _without_env(state: tree.Tree) -> tree.Tree:
+    """All but the envs' own state, whose shape may vary: an env checks it itself."""
+    slot = {k: v for k, v in state["pod"]["slot"].items() if k != "env"}
+    return {**state, "pod": {**state["pod"], "slot": slot}}
+
+
+def _apply_genes(pod: Pod, experiment: Experiment, changed: Sequence[str]) -> dict[int, dict[str, Any]]:
+    """Overrides of genes take the place of those in the checkpoint; returns every member's genes."""
+    ids = pod.ids.tolist()
+    for name, values in hyper.values(experiment.algo, experiment.seed, ids).items():
+        if f"algo.{name}" in changed:
+            pod.algorithm.genes[name].copy_(values)
+    return dict(zip(ids, _genes(pod), strict=True))
+
+
+def _genes(pod: Pod) -> list[dict[str, float | None]]:
+    """The genes of each row; None where one is off."""
+    columns = {name: values.tolist() for name, values in pod.algorithm.genes.items()}
+    rows = range(len(pod.ids))
+    return [{n: None if math.isinf(c[row]) else c[row] for n, c in columns.items()} for row in rows]
+
+
+def _members(pod: Pod, experiment: Experiment) -> list[Member]:
+    rows = enumerate(zip(pod.ids.tolist(), _genes(pod), strict=True))
+    return [Member(id=member, algo=experiment.algo.name, row=row, genes=genes) for row, (member, genes) in rows]
+
+
+def _start_from(pod: Pod, experiment: Experiment) -> dict[str, Any]:
+    """Begin every member with what another run's member has learnt, but with this run's genes."""
+    start = experiment.train.start or ""
+    folder, _, number = start.rpartition(":")
+    with Run.open(Path(folder if number.isdigit() else start)) as run:
+        member = int(number) if number.isdigit() else run.champion()
+        state, info = run.read_snapshot(member)
+        learnt = {k: v for k, v in pod.algorithm.learnt().items() if k != "genes"}
+        state.pop("genes", None)
+        rows = torch.zeros(len(pod.ids), dtype=torch.int64)
+        tensors.match(state, tree.take(learnt, rows[:1]), run.snapshot_path(member))
+        tree.copy(learnt, tree.take(state, rows))
+        return {"run": str(run.path), "member": member, "step": info["step"]}
 
 
 def _plan(experiment: Experiment) -> Plan:
@@ -126,48 +222,20 @@ def _title(experiment: Experiment) -> str:
     return f"{experiment.algo.name} on {experiment.env.id}{of}, {experiment.env.num} envs each, seed {experiment.seed}"
 
 
-def _members(pod: Pod, experiment: Experiment) -> list[Member]:
-    names = list(hyper.genes(experiment.algo))
-    columns = [pod.algorithm.genes[name].tolist() for name in names]
-    parent = _start_id(experiment.train.start)
-    return [
-        Member(
-            id=int(member),
-            algo=experiment.algo.name,
-            parent=parent,
-            row=row,
-            genes={n: None if math.isinf(c[row]) else c[row] for n, c in zip(names, columns, strict=True)},
-        )
-        for row, member in enumerate(pod.ids)
-    ]
+def _on_schedule(experiment: Experiment, step: int) -> bool:
+    """Whether an uninterrupted run would have saved at `step`, too."""
+    every, rollout = experiment.train.checkpoint, experiment.algo.steps * experiment.env.num
+    return step == 0 or (step - rollout) // every != step // every
 
 
-def _start_id(start: str | None) -> int | None:
-    """The member named in `RUN:ID`, if any."""
-    _, _, member = (start or "").rpartition(":")
-    return int(member) if member.isdigit() else None
-
-
-def _start_from(pod: Pod, experiment: Experiment) -> None:
-    """Begin every member with what another run's member has learnt, but with this run's genes."""
-    start = experiment.train.start or ""
-    member = _start_id(start)
-    run = Run.open(Path(start if member is None else start.rpartition(":")[0]))
-    member = champion(run) if member is None else member
-    state, _ = run.read_snapshot(member)
-    learnt = {k: v for k, v in pod.algorithm.learnt().items() if k != "genes"}
-    state.pop("genes", None)
-    rows = torch.zeros(len(pod.ids), dtype=torch.int64)
-    tensors.match(state, tree.take(learnt, rows[:1]), run.snapshot_path(member))
-    tree.copy(learnt, tree.take(state, rows))
-
-
-def champion(run: Run) -> int:
-    """The id of rank 1 of a run's leaderboard."""
-    top = run.ledger.top(1)
-    if not top or top[0]["fitness"] is None:
-        raise PodiumError(f"{run.path}: no member has been evaluated yet")
-    return int(top[0]["id"])
+@contextmanager
+def _disk(run: Run) -> Iterator[None]:
+    """A full disk or a lost folder ends the run with a message that says what still stands."""
+    try:
+        yield
+    except OSError as error:
+        rest = f"make room, then: podium resume {run.path}" if checkpoint.found(run.path) else "nothing was saved"
+        raise PodiumError(f"{run.path}: a file could not be written ({error}); {rest}") from error
 
 
 class _Interrupt:
@@ -196,35 +264,50 @@ class _Interrupt:
 
 
 class _Sink:
-    """Console, event file and hook, fed with the same reports."""
+    """Console, log, event file and hook, fed with the same reports. Writes nothing before `open`."""
 
-    def __init__(self, run: Run, console: Console, on_report: OnReport | None, events: int) -> None:
-        self._run, self._console, self._on_report = run, console, on_report
-        self._events = Events(run.path, events)
+    def __init__(self, experiment: Experiment, quiet: bool, on_report: OnReport | None) -> None:
+        self._console = Console(experiment.stop.steps, experiment.train.members, quiet)
+        self._on_report = on_report
+        self._files: tuple[Run, Events] | None = None
+
+    def open(self, run: Run, offset: int) -> None:
+        """Write to this run from now on; its event file goes on at `offset`."""
+        self._files = run, Events(run.path, offset)
 
     def start(self, title: str) -> None:
-        self._run.log(title)
+        self._log(title)
         self._console.start(title)
 
     def report(self, report: dict[str, Any]) -> None:
         self._console.update(report)
-        self._events.scalars(report["step"], _scalars(report))
+        if self._files is not None:
+            self._files[1].scalars(report["step"], _scalars(report))
         if self._on_report is not None:
             self._on_report(report)
 
     def note(self, text: str) -> None:
-        self._run.log(text)
+        self._log(text)
         self._console.note(text)
 
     def position(self) -> int:
-        return self._events.offset()
+        return self._files[1].offset() if self._files is not None else 0
+
+    def stop(self) -> None:
+        """Leave the last report in view."""
+        self._console.stop()
+
+    def _log(self, text: str) -> None:
+        if self._files is not None:
+            self._files[0].log(text)
 
     def __enter__(self) -> _Sink:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._console.stop()
-        self._events.close()
+        if self._files is not None:
+            self._files[1].close()
 
 
 def _scalars(report: dict[str, Any]) -> dict[str, float]:

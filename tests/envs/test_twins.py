@@ -49,13 +49,17 @@ class Pair:
         step, ends = self.native.step(action), []
         space = self.native.action_space
         for e, twin in enumerate(self.twins):
-            a = int(action[0, e]) if isinstance(space, Discrete) else np.clip(action[0, e].numpy(), space.low, space.high)
+            a = action[0, e].numpy()
+            a = int(a) if isinstance(space, Discrete) else np.clip(a, space.low, space.high)
             obs, reward, terminated, truncated, _ = twin.step(a)
             np.testing.assert_allclose(step.last[0, e].numpy(), obs, rtol=0, atol=CLOSE)
             np.testing.assert_allclose(float(step.reward[0, e]), float(reward), rtol=1e-6, atol=CLOSE)
             assert bool(step.terminated[0, e]) == terminated
             assert bool(step.truncated[0, e]) == (truncated and not terminated)
-            if terminated or truncated:
+            if not (terminated or truncated):  # the state may hold what is not observed, such as the turns of an angle
+                state = [float(v[0, e]) for v in self.native.s.values()]
+                np.testing.assert_allclose(state, twin.unwrapped.state, rtol=0, atol=CLOSE)
+            else:
                 ends.append("terminated" if terminated else "truncated")
                 twin.reset()
                 self.sync(e)
@@ -78,7 +82,8 @@ def test_500_random_steps(id: str) -> None:
     pair = Pair(id, 6)
     ends = []
     for t, a in enumerate(random_actions(pair.native, 500)):
-        if id == "Acrobot-v1" and t == 300:  # chaos: once it swings high, one rounding error grows by 1e10 in 200 steps
+        # Chaos: 1 sine of 1000 differs from numpy's in its last bit, and that grows to 1e-4 in 1 acrobot of 100.
+        if id == "Acrobot-v1" and t == 250:
             pair.sync(*range(6))
         ends += pair.step(a)[1]
     kinds = {"CartPole-v1": {"terminated"}, "MountainCarContinuous-v0": set(), "Acrobot-v1": {"truncated"}}
@@ -92,7 +97,7 @@ def test_continuous_mountain_car_to_its_time_limit() -> None:
 
 
 def test_a_balanced_pole_reaches_the_time_limit() -> None:
-    pair, obs = Pair("CartPole-v1", 3), None
+    pair = Pair("CartPole-v1", 3)
     obs = pair.obs
     for t in range(500):
         # Between syncs the twins run free; over 500 steps an upright pole amplifies any rounding error by e^40.

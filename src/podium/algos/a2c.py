@@ -23,6 +23,7 @@ from podium.nets.policy_critic import NetSettings
 from podium.ops.dist import Distribution, Params
 from podium.ops.grad import clip_by_norm
 from podium.ops.returns import standardise
+from podium.ops.shape import per_member
 
 
 class A2CSettings(AlgoSettings):
@@ -45,14 +46,17 @@ class A2CSettings(AlgoSettings):
 
 def a2c_loss(
     dist: Distribution, params: Params, value: Tensor, batch: Batch, genes: dict[str, Tensor]
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Policy gradient with a baseline. `[M, B, ...]` -> loss of each member `[M]`, and its terms."""
-    logp, entropy = dist.log_prob_entropy(params, batch["action"])
+) -> tuple[Tensor, dict[str, Tensor], tuple[Params, Tensor]]:
+    """Policy gradient with a baseline. `[M, B, ...]` -> loss of each member `[M]`, its terms, and its gradient."""
+    size = value.shape[1]
+    logp, entropy, pull = dist.vjp(params, batch["action"])
+    error = value - batch["return"]
     policy = -(logp * batch["advantage"]).mean(1)
-    critic = (value - batch["return"]).square().mean(1)
-    entropy = entropy.mean(1)
+    critic = error.square().mean(1)
     loss = policy + genes["critic"] * critic - genes["entropy"] * entropy
-    return loss, {"policy": policy.detach(), "critic": critic.detach(), "entropy": entropy.detach()}
+    g_params = pull(batch["advantage"] / -size, -genes["entropy"])
+    g_value = error * per_member(genes["critic"] * (2 / size), error)
+    return loss, {"policy": policy, "critic": critic, "entropy": entropy}, (g_params, g_value)
 
 
 class A2C:
@@ -75,14 +79,13 @@ class A2C:
         net, data = self.core.net, self.core.experience(batch, genes["discount"], genes["lam"])
         if self.settings.normalise_advantage:
             data["advantage"] = standardise(data["advantage"])
-        params, value = net(data["obs"])
-        loss, terms = a2c_loss(net.dist, params, value, data, genes)
-        net.zero_grad()
-        loss.sum().backward()
+        params, value, pull = net.vjp(data["obs"])
+        loss, terms, gradient = a2c_loss(net.dist, params, value, data, genes)
+        pull(*gradient)
         terms["norm"] = clip_by_norm(net.params, genes["max_norm"])
         self.optimiser.step(genes["lr"])
         self.core.observe(batch)
-        return terms | {"finite": loss.detach().isfinite() & net.finite()}
+        return terms | {"finite": loss.isfinite() & net.finite()}
 
     def learnt(self) -> Tree:
         return self.core.learnt() | {"optimiser": self.optimiser.state(), "genes": self.genes}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from pydantic import Field
 from torch import Tensor
 
 from podium.core.config import Section
@@ -18,6 +19,7 @@ class AlgoSettings(Section):
     """`algo.*` of any algorithm: genes (declared with `gene`) and plan numbers (all others)."""
 
     name: str
+    steps: int = Field(1, ge=1, description="steps of each env in a rollout")
     anneal: tuple[str, ...] = ()
 
     def check(self, spec: Spec) -> None:

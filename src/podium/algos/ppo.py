@@ -60,20 +60,29 @@ class PPOSettings(AlgoSettings):
 
 def ppo_loss(
     dist: Distribution, params: Params, value: Tensor, batch: Batch, genes: dict[str, Tensor], clip_value: bool = False
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Clipped surrogate (eq. 7 and 9). `[M, B, ...]` -> loss of each member `[M]`, and its terms."""
-    logp, entropy = dist.log_prob_entropy(params, batch["action"])
-    log_ratio = logp - batch["logp"]
-    ratio, clip = log_ratio.exp(), per_member(genes["clip"], log_ratio)
-    advantage = batch["advantage"]
-    policy = -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean(1)
-    if clip_value:
-        value = batch["value"] + (value - batch["value"]).clamp(-clip, clip)
-    critic = (value - batch["return"]).square().mean(1)
-    entropy = entropy.mean(1)
+) -> tuple[Tensor, dict[str, Tensor], tuple[Params, Tensor]]:
+    """Clipped surrogate (eq. 7 and 9). `[M, B, ...]` -> loss of each member `[M]`, its terms, and its gradient.
+
+    The gradient is of `params` and `value`. Of the surrogate by log π it is -ρ A / B where the free term is the smaller.
+    """
+    size = value.shape[1]
+    logp, entropy, pull = dist.vjp(params, batch["action"])
+    log_ratio, clip = logp - batch["logp"], per_member(genes["clip"], logp)
+    ratio = log_ratio.exp()
+    free = ratio * batch["advantage"]
+    bound = ratio.clamp_(1 - clip, 1 + clip).mul_(batch["advantage"])
+    policy = -torch.minimum(free, bound).mean(1)
+    moved = value - batch["value"]
+    error = (batch["value"] + moved.clamp(-clip, clip) if clip_value else value) - batch["return"]
+    critic = error.square().mean(1)
     loss = policy + genes["critic"] * critic - genes["entropy"] * entropy
+
+    g_value = error.mul_(per_member(genes["critic"] * (2 / size), error))
+    if clip_value:
+        g_value.masked_fill_(moved.abs() > clip, 0)
+    g_params = pull(free.masked_fill_(free > bound, 0).div_(-size), -genes["entropy"])
     terms = {"policy": policy, "critic": critic, "entropy": entropy, "log_ratio": log_ratio}
-    return loss, {name: term.detach() for name, term in terms.items()}
+    return loss, terms, (g_params, g_value)
 
 
 def approximate_kl(log_ratio: Tensor) -> Tensor:
@@ -101,21 +110,20 @@ class PPO:
         limit = 1.5 * genes["target_kl"]
         active = torch.ones_like(limit, dtype=torch.bool) if bool(limit.isfinite().any()) else None
         net, finite = self.core.net, torch.ones_like(limit, dtype=torch.bool)
-        terms: dict[str, Tensor] = {}
+        terms, norm = dict[str, Tensor](), torch.zeros_like(limit)
         for part in self._minibatches(data):
-            params, value = net(part["obs"])
-            loss, terms = ppo_loss(net.dist, params, value, part, genes, self.settings.clip_value)
-            finite &= loss.detach().isfinite()
+            params, value, pull = net.vjp(part["obs"])
+            loss, terms, gradient = ppo_loss(net.dist, params, value, part, genes, self.settings.clip_value)
+            finite &= loss.isfinite()
             if active is not None:
                 active &= approximate_kl(terms["log_ratio"]) <= limit
                 if not active.any():
                     break
-            net.zero_grad()
-            loss.sum().backward()
-            terms["norm"] = clip_by_norm(net.params, genes["max_norm"])
+            pull(*gradient)
+            norm = clip_by_norm(net.params, genes["max_norm"])
             self.optimiser.step(genes["lr"], active)
         log_ratio = terms.pop("log_ratio")
-        terms["kl"] = approximate_kl(log_ratio)
+        terms |= {"norm": norm, "kl": approximate_kl(log_ratio)}
         terms["clipped"] = ((log_ratio.exp() - 1).abs() > per_member(genes["clip"], log_ratio)).float().mean(1)
         self.core.observe(batch)
         return terms | {"finite": finite & net.finite()}

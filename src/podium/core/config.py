@@ -1,18 +1,20 @@
 """Configuration: sections are pydantic records, YAML and `key=value` only override them.
 
-Order: defaults < env preset < algorithm preset < files < `key=value`. An unknown key is refused with its neighbour.
+What a user may write wrong is refused with the field, the value and what is allowed; an unknown key with its neighbour.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+import types
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 
 from podium.core.errors import ConfigError, PodiumError
 
@@ -25,6 +27,15 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Pydantic would take `true` for 1."""
+        field = cls.model_fields[str(info.field_name)]
+        if isinstance(value, bool) and not {bool, Any} & {field.annotation, *get_args(field.annotation)}:
+            raise ValueError("not a number")
+        return value
+
 
 S = TypeVar("S", bound=Section)
 
@@ -35,7 +46,7 @@ def merge(*trees: Mapping[str, Any]) -> dict[str, Any]:
     for tree in trees:
         for key, value in tree.items():
             old = out.get(key)
-            if isinstance(value, Mapping) and isinstance(old, Mapping) and "each" not in value:
+            if isinstance(value, Mapping) and isinstance(old, Mapping) and "each" not in {*value, *old}:
                 out[key] = merge(old, value)
             else:
                 out[key] = merge(value) if isinstance(value, Mapping) else value
@@ -60,7 +71,7 @@ def parse(text: str, source: str) -> Any:
     """YAML text as plain values; `source` names it in the error."""
     try:
         return _numbers(yaml.safe_load(text))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a date such as 2020-99-99
         raise PodiumError(f"{source}: not YAML: {' '.join(str(error).split())}") from error
 
 
@@ -68,30 +79,41 @@ def read(path: Path) -> dict[str, Any]:
     """A YAML file that holds a mapping."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise PodiumError(f"{path}: cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise PodiumError(f"{path}: not YAML: {error}") from error
+    except OSError as error:
+        raise PodiumError(f"{path}: cannot be read ({error.strerror})") from error
     tree = parse(text, str(path))
     if not isinstance(tree, dict):
-        raise PodiumError(f"{path}: not a mapping of settings (found {type(tree).__name__})")
-    return tree
+        found = "nothing" if tree is None else repr(tree) if isinstance(tree, str) else type(tree).__name__
+        raise PodiumError(f"{path}: not a mapping of settings (found {found})")
+    return selected(tree)
+
+
+def is_override(word: str) -> bool:
+    """Whether a word reads `key=value`; a path with a folder before the `=` does not."""
+    return "=" in word and not set("/\\") & set(word.partition("=")[0])
 
 
 def override(word: str) -> dict[str, Any]:
     """`a.b=c` as a nested dict; `env=x` and `algo=x` set the section's selector."""
-    key, _, text = word.partition("=")
-    path = key.strip().split(".")
-    if not all(path):
-        raise ConfigError("override", word, "write key=value, for example algo.lr=3e-4")
-    value = parse(text, word) if text.strip() else None
-    if len(path) == 1 and path[0] in SELECTORS and not isinstance(value, dict):
-        path.append(SELECTORS[path[0]])
+    key, equals, text = word.partition("=")
+    path = [name.strip() for name in key.split(".")]
+    if not equals or not all(path):
+        raise PodiumError(f"{word}: not a setting; write key=value, for example algo.lr=3e-4")
+    value = parse(text, word)
     for name in reversed(path):
         value = {name: value}
-    return value  # type: ignore[no-any-return]
+    return selected(value)
+
+
+def selected(tree: dict[str, Any]) -> dict[str, Any]:
+    """`algo: ppo` and `env: CartPole-v1` in full."""
+    return {k: {SELECTORS[k]: v} if k in SELECTORS and not isinstance(v, Mapping) else v for k, v in tree.items()}
 
 
 def build(cls: type[S], tree: Any, section: str = "") -> S:
-    """A validated section, or the first thing that is wrong with it as a ConfigError; `section` leads its names."""
+    """A validated section, or the first thing that is wrong with it as a PodiumError; `section` leads its names."""
     if not isinstance(tree, Mapping):
         raise ConfigError(section, tree, "a mapping of settings")
     try:
@@ -100,28 +122,96 @@ def build(cls: type[S], tree: Any, section: str = "") -> S:
         raise _refusal(cls, failure, f"{section}." if section else "") from None
 
 
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted name and value of every setting of a config tree."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value and "each" not in value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
 def _refusal(cls: type[Section], failure: ValidationError, section: str) -> PodiumError:
     error = min(failure.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a misspelt key explains the rest
     path = [str(part) for part in error["loc"]]
-    field = section + ".".join(path)
     if error["type"] == "extra_forbidden":
-        known = _fields(cls, path[:-1])
-        near = difflib.get_close_matches(path[-1], known, 1)
-        dotted = [".".join([*path[:-1], name]) for name in (near or known)]
-        dotted = [section + name for name in dotted]
-        hint = f"did you mean {dotted[0]}?" if near else f"allowed: {', '.join(dotted)}"
-        return PodiumError(f"{field}: no such setting; {hint}")
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return ConfigError(field, error["input"], message[:1].lower() + message[1:])
+        return _unknown(cls, path, section)
+    holder: type[BaseModel] | None = cls
+    field: FieldInfo | None = None
+    depth = 0
+    while holder is not None and depth < len(path):  # what is below the field is a place in its value: `net.hidden.1`
+        field = holder.model_fields.get(path[depth])
+        holder, depth = _section(field), depth + 1
+    name = section + ".".join(path[:depth])
+    if error["type"] == "missing":
+        return PodiumError(f"{name}: missing; {allowed(field)}")
+    many = "; only a gene takes a range" if isinstance(error["input"], list | dict) and _is_number(field) else ""
+    return ConfigError(name, error["input"], allowed(field) + many)
 
 
-def _fields(cls: type[BaseModel], path: list[str]) -> list[str]:
-    """Names of the fields of the section at `path` below `cls`."""
-    for name in path:
-        field = cls.model_fields.get(name)
-        options = [] if field is None else [field.annotation, *get_args(field.annotation)]
-        inner = [o for o in options if isinstance(o, type) and issubclass(o, BaseModel)]
-        if not inner:
-            return []
-        cls = inner[0]
-    return sorted(cls.model_fields)
+def _unknown(cls: type[Section], path: list[str], section: str) -> PodiumError:
+    """A key that there is not: names its likeliest neighbour in the same section, or in any, or all of the section's."""
+    parent: type[BaseModel] | None = cls
+    for name in path[:-1]:
+        parent = _section(parent.model_fields.get(name)) if parent is not None else None
+    beside = [".".join([*path[:-1], name]) for name in (parent.model_fields if parent is not None else ())]
+    anywhere = {name.rpartition(".")[2]: name for name in _names(cls)}
+    near = difflib.get_close_matches(".".join(path), beside, 1) or [
+        anywhere[name] for name in difflib.get_close_matches(path[-1], anywhere, 1, 0.8)
+    ]
+    hint = f"did you mean {section}{near[0]}?" if near else f"allowed: {', '.join(section + n for n in beside)}"
+    return PodiumError(f"{section}{'.'.join(path)}: no such setting; {hint}")
+
+
+def _names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in cls.model_fields.items():
+        inner = _section(field)
+        if inner is None:
+            yield prefix + name
+        else:
+            yield from _names(inner, f"{prefix}{name}.")
+
+
+def _section(field: FieldInfo | None) -> type[BaseModel] | None:
+    """The section that a field holds, if it holds one."""
+    held = field.annotation if field is not None else None
+    return held if isinstance(held, type) and issubclass(held, BaseModel) else None
+
+
+def allowed(field: FieldInfo | None) -> str:
+    """What may stand in a field, in words."""
+    if field is None:
+        return "a setting"
+    if isinstance(field.json_schema_extra, dict) and "gene" in field.json_schema_extra:
+        return str(field.json_schema_extra["gene"].allowed())  # type: ignore[union-attr]
+    return _words(field.annotation, field.metadata)
+
+
+def _is_number(field: FieldInfo | None) -> bool:
+    return field is not None and bool({int, float} & {field.annotation, *get_args(field.annotation)})
+
+
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "a word",
+    types.NoneType: "null",
+}
+_BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+
+
+def _words(kind: Any, limits: Sequence[Any] = ()) -> str:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_words(part, limits) for part in parts)
+    if origin is Annotated:
+        return _words(parts[0], parts[1:])
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, parts))
+    if origin is tuple:
+        return f"a list, each {_words(parts[0])}"
+    if origin is dict:
+        return "a mapping of settings"
+    bounds = [f"{_BOUNDS[k]} {getattr(m, k):g}" for m in limits for k in _BOUNDS if hasattr(m, k)]
+    return _KINDS.get(kind, "a mapping of settings") + (f" of {' and '.join(bounds)}" if bounds and kind in (int, float) else "")

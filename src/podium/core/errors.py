@@ -6,6 +6,10 @@ import difflib
 from collections.abc import Iterable
 
 
+MANY = 20
+"""More names than these are not listed."""
+
+
 class PodiumError(Exception):
     """Base of every error a user can cause."""
 
@@ -21,11 +25,13 @@ class ConfigError(PodiumError):
 class UnknownName(PodiumError):
     """A name (setting, preset, algorithm, environment) that does not exist; suggests its nearest neighbour."""
 
-    def __init__(self, what: str, name: str, known: Iterable[str]) -> None:
-        known = sorted(known)
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"allowed: {', '.join(known)}"
-        super().__init__(f"{what}: there is no {name!r}; {hint}")
+    def __init__(self, what: str, name: str, known: Iterable[str], otherwise: str | None = None) -> None:
+        folded = {k.casefold(): k for k in sorted(known)}
+        near = [folded[k] for k in difflib.get_close_matches(name.casefold(), folded, 1)]
+        names = list(folded.values())
+        rest = f" and {len(names) - MANY} more" if len(names) > MANY else ""
+        allowed = otherwise or f"allowed: {', '.join(names[:MANY])}{rest}"
+        super().__init__(f"{what}: there is no {name!r}; {f'did you mean {near[0]!r}?' if near else allowed}")
 
 
 class CheckpointError(PodiumError):

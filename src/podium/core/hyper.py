@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, Field, PlainValidator, ValidationInfo
+from pydantic import BaseModel, Field, PlainValidator
 from torch import Tensor
 
 from podium.core.errors import ConfigError
 from podium.core.streams import generator
 
 Scale = Literal["log", "linear", "one-minus-log", "int", "choice"]
+_LARGEST = torch.finfo(torch.float32).max
 
 
 @dataclass(frozen=True)
@@ -41,20 +42,30 @@ class Gene:
         """What a user may write, in words."""
         if self.choices:
             return "one of " + ", ".join(f"{c:g}" for c in self.choices)
-        fixed = f"a number of at least {self.least:g}" if self.most == math.inf else f"a number in {self.least:g}..{self.most:g}"
-        none = ", null" if self.optional else ""
-        return f"{fixed}{none}, a range [low, high] within {self.low:g}..{self.high:g}, or {{each: [one number a member]}}"
+        number = "a whole number" if self.scale == "int" else "a number"
+        bounds = f"of at least {self.least:g}" if self.most == math.inf else f"from {self.least:g} to {self.most:g}"
+        ways = [f"{number} {bounds}", "null"] if self.optional else [f"{number} {bounds}"]
+        ways += [f"a range [low, high] within [{self.low:g}, {self.high:g}]", "or {each: [a value for every member]}"]
+        return ", ".join(ways)
 
     def valid(self, value: Any) -> bool:
         """Whether `value` may stand as a fixed value."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return self.optional and value is None
-        return value in self.choices if self.choices else self.least <= value <= self.most
+        if self.choices:
+            return value in self.choices
+        return self.least <= value <= min(self.most, _LARGEST) and (self.scale != "int" or value == int(value))
+
+    def spans(self, low: Any, high: Any) -> bool:
+        """Whether [low, high] is a range to draw from."""
+        ends = self.scale not in ("int", "choice") or (self.valid(low) and self.valid(high))
+        return None not in (low, high) and self.low <= low <= high <= self.high and ends
 
     def between(self, low: float, high: float, u: Tensor) -> Tensor:
         """Uniform numbers `u` in [0, 1) mapped to values from `low` to `high`, evenly on the gene's scale."""
         if self.scale == "choice":
-            return torch.tensor(self.choices, dtype=u.dtype)[(u * len(self.choices)).long()]
+            choices = [c for c in self.choices if low <= c <= high]
+            return torch.tensor(choices, dtype=u.dtype)[(u * len(choices)).long()]
         if self.scale == "int":
             return torch.floor(low + u * (high - low + 1))
         if self.scale == "log" and low > 0:
@@ -64,7 +75,7 @@ class Gene:
         return low + u * (high - low)
 
 
-def _parse(value: Any, info: ValidationInfo) -> Any:
+def _parse(value: Any) -> Any:
     """A number, `[low, high]` or `{each: [...]}` in plain form; whether the numbers fit is `check`'s business."""
     number = _number(value)
     if number is not _BAD:
@@ -75,7 +86,7 @@ def _parse(value: Any, info: ValidationInfo) -> Any:
         each = [_number(v) for v in value["each"]]
         if each and _BAD not in each:
             return {"each": each}
-    raise ValueError("a number, a range [low, high], or {each: [one number a member]}")
+    raise ValueError("neither a number nor a range nor {each: [...]}")
 
 
 _BAD: Any = object()
@@ -117,14 +128,11 @@ def check(settings: BaseModel, members: int, section: str = "algo") -> None:
         value, field = getattr(settings, name), f"{section}.{name}"
         if isinstance(value, dict):
             if len(value["each"]) != members:
-                raise ConfigError(field, value, f"`each` must name one value for each of the {members} members")
+                have = f"{len(value['each'])} values for {members} members (train.members)"
+                raise ConfigError(field, value, f"`each` needs one value for every member, and these are {have}")
             if not all(declared.valid(v) for v in value["each"]):
                 raise ConfigError(field, value, declared.allowed())
-        elif isinstance(value, list):
-            low, high = value
-            if None in value or not declared.low <= low <= high <= declared.high:
-                raise ConfigError(field, value, declared.allowed())
-        elif not declared.valid(value):
+        elif not (declared.spans(*value) if isinstance(value, list) else declared.valid(value)):
             raise ConfigError(field, value, declared.allowed())
 
 
@@ -137,7 +145,8 @@ def values(settings: BaseModel, seed: int, ids: Sequence[int]) -> dict[str, Tens
             row = [math.inf if v is None else float(v) for v in value["each"]]
         elif isinstance(value, list):
             dice = [torch.rand((), generator=generator(seed, i, "gene", name), dtype=torch.float64) for i in ids]
-            row = declared.between(*value, torch.stack(dice)).tolist()
+            low, high = value
+            row = declared.between(low, high, torch.stack(dice)).tolist()
         else:
             row = [math.inf if value is None else float(value)] * len(ids)
         out[name] = torch.tensor(row, dtype=torch.float32)

@@ -33,8 +33,12 @@ class FromGymnasium:
         space = first.observation_space
         self._codes = np.eye(int(space.n), dtype=np.float32) if isinstance(space, Discrete) else None
         self._low = int(space.start) if isinstance(space, Discrete) else 0
+        action = self.action_space
+        self._first = int(action.start) if isinstance(action, Discrete) else 0
+        self._bounds = (action.low, action.high) if isinstance(action, Box) else (0, 0)
         self._out, self._spare = _Out(self), _Out(self)
-        self._total, self._length = np.zeros((2, members * envs), np.float32)
+        self._now, self._rows = 0, range(members * envs)
+        self._total, self._born = [0.0 for _ in self._rows], [0 for _ in self._rows]  # of the running episodes
 
     def reset(self, streams: Streams) -> Tensor:
         obs = self._out.obs
@@ -42,29 +46,28 @@ class FromGymnasium:
             seeds = torch.randint(2**31, (self.envs,), generator=generator).tolist()
             for i, seed in enumerate(seeds, m * self.envs):
                 obs[i] = self._code(self._objects[i].reset(seed=seed)[0])
-        self._total[:] = self._length[:] = 0
+        self._now, self._total, self._born = 0, [0.0 for _ in self._rows], [0 for _ in self._rows]
         return self._out.step.obs.to(self.device)
 
     def step(self, action: Tensor) -> Step:
         self._out, self._spare = out, _ = self._spare, self._out
-        last, code, rewards, flags, i = out.last, self._codes is not None, [], out.flags, 0
-        fresh: list[tuple[int, Any]] = []
-        flags.fill(False)
-        for step, a in zip(self._steps, self._actions(action), strict=True):
+        self._now += 1
+        last, total, plain, ended = out.last, self._total, self._codes is None, []
+        rewards: list[Any] = []
+        for i, step, a in zip(self._rows, self._steps, self._actions(action), strict=True):
             obs, reward, terminated, truncated, _ = step(a)
-            last[i] = self._code(obs) if code else obs  # before a reset, which may write into the same array
+            last[i] = obs if plain else self._code(obs)  # before a reset, which may write into the same array
             rewards.append(reward)
+            total[i] += reward  # type: ignore[operator]
             if terminated or truncated:
-                flags[0 if terminated else 1, i] = True
-                fresh.append((i, self._objects[i].reset()[0]))
-            i += 1
+                ended.append((i, 0 if terminated else 1, self._objects[i].reset()[0]))
         out.reward[:] = rewards
-        np.add(self._total, out.reward, out=out.total)
-        np.add(self._length, 1, out=out.length)
-        self._total[:], self._length[:], out.obs[:] = out.total, out.length, last
-        for i, obs in fresh:
-            out.obs[i] = self._code(obs)
-            self._total[i] = self._length[i] = 0
+        out.obs[:] = last
+        out.flags.fill(False)
+        for i, kind, obs in ended:
+            out.flags[kind, i], out.obs[i] = True, self._code(obs)
+            out.total[i], out.length[i] = total[i], self._now - self._born[i]
+            total[i], self._born[i] = 0.0, self._now
         return out.step if self.device.type == "cpu" else _moved(out.step, self.device)
 
     def state(self) -> Tree | None:
@@ -83,15 +86,19 @@ class FromGymnasium:
 
     def _actions(self, action: Tensor) -> Iterable[Any]:
         """What each env's `step` takes."""
-        space, flat = self.action_space, action.detach().cpu().flatten(0, 1)
+        space = self.action_space
         if isinstance(space, Discrete):
-            start = int(space.start)
-            return flat.tolist() if start == 0 else (flat + start).tolist()
-        rows = flat.numpy()
+            return (action.flatten() + self._first).tolist() if self._first else action.flatten().tolist()
+        rows = action.numpy(force=True).reshape(len(self._rows), *(space.shape or ()))
         if isinstance(space, MultiDiscrete):
-            return rows.astype(space.dtype) + space.start
-        rows = np.where(np.isnan(rows), 0, rows)  # one failed member must not stop the others
-        return np.clip(rows, space.low, space.high).astype(space.dtype, copy=False)  # type: ignore[attr-defined]
+            return list(rows.astype(space.dtype) + space.start)
+        low, high = self._bounds
+        clipped = rows.clip(low, high)
+        flat = clipped.ravel()
+        total = flat.dot(flat)
+        if total != total:  # a NaN, which is rare: one failed member must not stop the others
+            clipped = np.where(np.isnan(rows), 0, rows).clip(low, high)
+        return list(clipped.astype(space.dtype, copy=False))
 
 
 class _Out:
@@ -104,7 +111,7 @@ class _Out:
         self.flags = np.zeros((2, n), np.bool_)
 
         def tensor(array: np.ndarray[Any, Any]) -> Tensor:
-            return torch.from_numpy(array).unflatten(0, (M, E))
+            return torch.from_numpy(array).reshape(M, E, *array.shape[1:])
 
         episode = Episode(tensor(self.total), tensor(self.length), torch.zeros(M, E, 0))
         terminated, truncated = map(tensor, self.flags)
@@ -112,8 +119,8 @@ class _Out:
 
 
 def _moved(step: Step, device: torch.device) -> Step:
-    *tensors, episode = step
-    return Step(*(x.to(device) for x in tensors), Episode(*(x.to(device) for x in episode)))
+    obs, reward, terminated, truncated, last = (x.to(device) for x in step[:5])
+    return Step(obs, reward, terminated, truncated, last, Episode(*(x.to(device) for x in step.episode)))
 
 
 def spaces_of(env: gym.Env[Any, Any]) -> tuple[gym.Space[Any], gym.Space[Any]]:

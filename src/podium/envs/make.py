@@ -50,6 +50,14 @@ def make(
     return FromGymnasium(partial(_build, target, kwargs), members, envs, device)
 
 
+def make_one(id: str, kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
+    """One env object of Gymnasium's, to render or to act in by hand."""
+    target = resolve(id)
+    if _is_vec_env(target):
+        raise ConfigError("env.id", id, "a Gymnasium id or a gymnasium.Env is needed to render")
+    return _build(target, dict(kwargs or {}))
+
+
 def describe(id: str, kwargs: Mapping[str, Any] | None = None) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Spaces of the observations and actions of one env, as `make` would give them."""
     target, kwargs = resolve(id), dict(kwargs or {})

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from podium.core.streams import Generators
 from podium.nets.layers import LAYER_NORM_EPS, orthogonal
@@ -118,6 +119,16 @@ class Mlp:
             return _Towers.apply(self.weight, x, self)  # type: ignore[no-any-return, no-untyped-call]
         return self._outputs(self._forward(self._all, _repeat(x, len(self.heads)), None))
 
+    def vjp(self, x: Tensor) -> tuple[tuple[Tensor, ...], Callable[..., None]]:
+        """All towers without autograd, and a function that takes the outputs' gradients and sets `weight.grad`."""
+        saved = [_repeat(x, len(self.heads))]
+        outputs = self._outputs(self._forward(self._all, saved[0], saved))
+
+        def pull(*grads: Tensor) -> None:
+            self.weight.grad = self._pull(grads, saved, False)[0]
+
+        return outputs, pull
+
     def tower(self, n: int, x: Tensor) -> Tensor:
         """One tower alone, without gradient: `[M, B, I]` -> `[M, B, A]`."""
         return self._forward(self._tower[n], x, None)[:, : self.heads[n]].mT
@@ -144,8 +155,19 @@ class Mlp:
                 saved.append(h)
         return torch.baddbmm(head.bias.mT, head.weight, h.mT)
 
+    def _pull(self, grads: Sequence[Tensor], saved: list[Tensor], need_x: bool) -> tuple[Tensor, Tensor | None]:
+        """From the gradients of the outputs: that of the weights `[M, N, Q]`, and of the input `[M, B, I]`."""
+        members, towers = self.weight.shape[:2]
+        g = grads[0].new_zeros(members, towers, max(self.heads), grads[0].shape[1])
+        for n, size in enumerate(self.heads):
+            g[:, n, :size] = grads[n].mT
+        extra = g.new_zeros(members, towers, self.extra.shape[1])
+        if self.extra.shape[1]:
+            extra[:, 0] = grads[towers]
+        return self._backward(g.flatten(0, 1), saved, extra.flatten(0, 1), need_x)
+
     def _backward(self, g: Tensor, saved: list[Tensor], extra: Tensor, need_x: bool) -> tuple[Tensor, Tensor | None]:
-        """From the gradient `[R, A, B]` of the head: that of the weights `[M, N, Q]`, and of the input `[M, B, I]`."""
+        """From the gradient `[R, A, B]` of the head down to weights and input; uses up `saved`."""
         *hidden, head = self._all
         h = saved.pop()
         parts = [extra, g.sum(2), torch.bmm(g, h).flatten(1)]  # filled from the last to the first
@@ -159,7 +181,7 @@ class Mlp:
                 parts += [g.sum(1), (g * z).sum(1)]
                 g = _layer_norm_backward(g.mul_(gain), z, rstd)
             h = saved.pop()
-            parts += [g.sum(1), torch.bmm(g.mT, h).flatten(1)]
+            parts += [g.sum(1), _outer(g, h).flatten(1)]
             below = torch.bmm(g, weight) if i or need_x else None
         grad = torch.cat(parts[::-1], 1).view_as(self.weight)
         return grad, below.unflatten(0, (len(self.weight), -1)).sum(1) if below is not None else None
@@ -181,6 +203,11 @@ def _repeat(x: Tensor, towers: int) -> Tensor:
     return x if towers == 1 else x.repeat_interleave(towers, 0)
 
 
+def _outer(g: Tensor, h: Tensor) -> Tensor:
+    """Gradient of the weights, gᵀ h: `[R, B, out]`, `[R, B, in]` -> `[R, out, in]`. Narrow results are slow, wide fast."""
+    return torch.bmm(h.mT, g).mT if h.shape[2] < g.shape[2] else torch.bmm(g.mT, h)
+
+
 def _layer_norm_backward(g: Tensor, z: Tensor, rstd: Tensor) -> Tensor:
     """Gradient through z = (y - mean) rstd: rstd (g - mean(g) - z mean(g z))."""
     return rstd * (g - g.mean(-1, keepdim=True) - z * (g * z).mean(-1, keepdim=True))
@@ -198,15 +225,7 @@ class _Towers(torch.autograd.Function):
         return mlp._outputs(out)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        mlp: Mlp = ctx.mlp
-        saved = list(ctx.saved_tensors)
-        members, towers = mlp.weight.shape[:2]
-        g = grads[0].new_zeros(members, towers, max(mlp.heads), grads[0].shape[1])
-        for n, size in enumerate(mlp.heads):
-            g[:, n, :size] = grads[n].mT
-        extra = g.new_zeros(members, towers, mlp.extra.shape[1])
-        if mlp.extra.shape[1]:
-            extra[:, 0] = grads[towers]
-        grad, grad_x = mlp._backward(g.flatten(0, 1), saved, extra.flatten(0, 1), ctx.needs_input_grad[1])
+        grad, grad_x = ctx.mlp._pull(grads, list(ctx.saved_tensors), ctx.needs_input_grad[1])
         return grad, grad_x, None

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from podium.core.config import Section
@@ -23,7 +24,7 @@ from podium.ops.dist import Params, of_space
 class NetSettings(Section):
     """`net.*`: the shape of the networks; a plan, shared by a stack."""
 
-    hidden: tuple[int, ...] = Field((64, 64), description="widths of the hidden layers")
+    hidden: tuple[PositiveInt, ...] = Field((64, 64), description="widths of the hidden layers")
     activation: Literal["tanh", "relu", "elu"] = "tanh"
     layer_norm: bool = False
     module: str | None = Field(None, description="`package.module:factory` of your own nn.Module, factory(n_in, n_out)")
@@ -76,6 +77,20 @@ class PolicyCritic:
             extra = [self._extra] if self.dist.extra else []
         return (policy, *extra), value.squeeze(-1)
 
+    def vjp(self, obs: Tensor) -> tuple[Params, Tensor, Callable[[Params, Tensor], None]]:
+        """Parameters, values `[M, B]`, and a function that takes the gradients of both and sets `.grad`."""
+        if self._user is None:
+            (policy, value, *extra), pull_mlp = self._mlp.vjp(obs)
+            return (policy, *extra), value.squeeze(-1), lambda g, g_value: pull_mlp(g[0], g_value.unsqueeze(-1), *g[1:])
+        params, value = self(obs)
+
+        def pull(g: Params, g_value: Tensor) -> None:
+            for p in self.params:
+                p.grad = None
+            torch.autograd.backward([*params, value], [*g, g_value])
+
+        return tuple(p.detach() for p in params), value.detach(), pull
+
     @torch.no_grad()
     def policy(self, obs: Tensor) -> Params:
         """The policy alone: all that acting needs."""
@@ -87,13 +102,10 @@ class PolicyCritic:
         """The critic alone, `[M, B]`."""
         return (self._mlp.tower(1, obs) if self._user is None else self._user[1](obs)).squeeze(-1)
 
-    def zero_grad(self) -> None:
-        for p in self.params:
-            p.grad = None
-
     def finite(self) -> Tensor:
         """Which members' weights are all finite, `[M]`."""
         return torch.stack([p.detach().flatten(1).sum(1).isfinite() for p in self.params]).all(0)
 
     def state(self) -> Tree:
-        return {str(i): p.detach() for i, p in enumerate(self.params)}
+        buffers = [b for net in self._user or () for b in net.buffers]
+        return {str(i): t.detach() for i, t in enumerate([*self.params, *buffers])}

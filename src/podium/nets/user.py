@@ -15,7 +15,7 @@ Factory = Callable[[int, int], nn.Module]
 class Stacked:
     """M copies of a single-agent module, run as one by `torch.func` (slower than `Mlp`; any module works).
 
-    A stack of one runs the module itself. Buffers are kept per member but never updated.
+    A stack of one runs the module itself. Buffers belong to the member and are copied with it.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Stacked:
             name: torch.stack([dict(m.named_buffers())[name] for m in modules])
             for name, _ in self._module.named_buffers()
         }
-        self.params = list(self.named.values())
+        self.params, self.buffers = list(self.named.values()), list(self._buffers.values())
 
     def __call__(self, x: Tensor) -> Tensor:
         """`[M, B, n_in]` -> `[M, B, n_out]`"""

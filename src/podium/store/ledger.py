@@ -107,6 +107,10 @@ class Ledger:
             [(member,) for member in members],
         )
 
+    def set_genes(self, genes: Mapping[int, Mapping[str, Any]]) -> None:
+        """Note the genes that members (by id) go on with: a resume may change them."""
+        self._many("UPDATE members SET genes = ? WHERE id = ?", [(to_json(dict(g)), m) for m, g in genes.items()])
+
     def rewind(self, step: int) -> None:
         """Forget all that happened after `step`, so that a resume records nothing twice.
 

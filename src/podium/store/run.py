@@ -37,15 +37,15 @@ class Run:
     @classmethod
     def create(cls, path: Path, config: dict[str, Any], fresh: bool = False) -> Run:
         """A new run in `path`. A folder with anything in it is refused, or with `fresh` emptied if it is a run's."""
-        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
-        _admit(path, fresh)
+        text = _text(config)
+        admit(path, fresh)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError("-o", str(path), f"the folder cannot be made ({error.strerror})") from error
         lock = Lock(path / "lock")
         try:
-            _admit(path, fresh)
+            admit(path, fresh)
             _clear(path)
             files.write_atomic(path / "config.yaml", text)
             for folder in ("members", "checkpoint"):
@@ -70,6 +70,18 @@ class Run:
         except BaseException:
             lock.release()
             raise
+
+    def configure(self, config: dict[str, Any]) -> None:
+        """Put another config in the place of the run's own."""
+        files.write_atomic(self.path / "config.yaml", _text(config))
+        self.config = config
+
+    def champion(self) -> int:
+        """The id of rank 1 of the leaderboard."""
+        top = self.ledger.top(1)
+        if not top or top[0]["fitness"] is None:
+            raise CheckpointError(f"{self.path}: no member has been evaluated yet, so there is no champion")
+        return int(top[0]["id"])
 
     @property
     def log_path(self) -> Path:
@@ -116,7 +128,7 @@ def next_name(stem: str, base: Path = Path("runs")) -> Path:
     return base / f"{stem}-{max(taken, default=0) + 1}"
 
 
-def _admit(path: Path, fresh: bool) -> None:
+def admit(path: Path, fresh: bool) -> None:
     """Refuse a path that a new run may not use, before anything is touched."""
     if path.exists() and not path.is_dir():
         raise ConfigError("-o", str(path), "it is a file; name a folder")
@@ -126,6 +138,10 @@ def _admit(path: Path, fresh: bool) -> None:
         raise ConfigError("-o", str(path), "name another folder, or pass -D to start it afresh")
     if not any((path / name).is_file() for name in ("config.yaml", "ledger.sqlite")):
         raise ConfigError("-o", str(path), "it holds files but no run, so -D will not touch it; name another folder")
+
+
+def _text(config: dict[str, Any]) -> bytes:
+    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
 
 
 def _clear(path: Path) -> None:

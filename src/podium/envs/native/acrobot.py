@@ -20,7 +20,7 @@ HIGH = np.array([1.0, 1.0, 1.0, 1.0, SPEED_1, SPEED_2], np.float32)
 
 
 def slope(y: Tensor, torque: Tensor) -> Tensor:
-    """Time derivative of (angle 1, angle 2, speed 1, speed 2), `[4, M, E]`, by the equations of Sutton and Barto's book."""
+    """Time derivative of two angles and their speeds, `[4, M, E]`, by the equations of Sutton and Barto's book."""
     a1, a2, w1, w2 = y.unbind()
     cos, sin = a2.cos(), a2.sin()
     d1, d2 = cos + 3.5, 0.5 * cos + 1.25
@@ -33,7 +33,7 @@ def slope(y: Tensor, torque: Tensor) -> Tensor:
 
 
 class Acrobot(Simulator):
-    """Observation: cos and sin of both angles, both speeds. Action: torque -1, 0, 1. Reward: -1 a step, 0 at the goal."""
+    """Observation: cos and sin of both angles, speeds. Action: torque -1, 0, 1. Reward: -1 a step, 0 at the goal."""
 
     obs_space = Box(-HIGH, HIGH)
     action_space = Discrete(3)

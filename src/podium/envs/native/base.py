@@ -111,15 +111,15 @@ class Simulator:
         """Reset states of the coming steps, `[M, N, S, E]`."""
         if self._streams is None:
             raise RuntimeError("call reset before step")
-        # N may depend on what a member has, never on how many members there are; at most 32k numbers a member.
-        steps = max(1, min(128, 2**15 // (self.envs * max(1, self.numbers))))
+        # N may depend on what a member has, never on how many members there are; at most 16k numbers a member.
+        steps = max(1, min(128, 2**14 // (self.envs * max(1, self.numbers))))
         u = uniform(self._streams.env, steps, self.numbers, self.envs).permute(1, 2, 0, 3).to(self.table)
         s = self.start(u.unbind(1) if self.numbers else [u.new_zeros(steps, self.members, self.envs)])
         # Laid out as the table is, [N, S, M, E], which makes the choice between the two one pass over memory.
         return torch.stack([s[name] for name in self.names], 1).permute(2, 0, 1, 3)
 
     def _outputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Episode]:
-        """Tensors that a step fills: obs, last, truncated, gain (reward, 1), its reward, episode totals and their record."""
+        """What a step fills: obs, last, truncated, gain (reward, 1), its first row, totals and their record."""
         M, E, shape = self.members, self.envs, self.obs_space.shape or ()
         obs, last = torch.zeros(2, M, E, *shape, device=self.device)
         gain, ended = torch.ones(2, M, E, device=self.device), torch.zeros(2, M, E, device=self.device)

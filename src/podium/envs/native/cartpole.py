@@ -39,6 +39,11 @@ class CartPole(Simulator):
         self.sizes, self.over = torch.empty_like(self.speeds), torch.empty_like(self.speeds, dtype=torch.bool)
         self.far, self.tilted = self.over
         self.limits = self.table.new_tensor([FAR, TILTED])[:, None, None]
+        # torch shares a sine among its threads from 2048 numbers on, which at 4096 envs gains 5 us where the cores are
+        # idle and loses 5 ms where they are not. All other operations are shared from 32768 on.
+        part = 2047 if self.members * self.envs < 32768 else self.members * self.envs
+        angle, cos, sin = (x.view(-1).split(part) for x in (self.s["angle"], *self.work[:2]))
+        self.parts = list(zip(angle, cos, sin, strict=True))
         self.left = torch.full_like(self.work[0], -PUSH / MASS)
         self.inertia = torch.full_like(self.work[0], 4 / 3 * HALF_LENGTH / GRAVITY)
         self.one = torch.ones_like(self.work[0])
@@ -50,8 +55,9 @@ class CartPole(Simulator):
         # pull = (force + moment w^2 sin) / mass,    w' = (g sin - cos pull) / (l (4/3 - pole cos^2 / mass)),
         # v' = pull - moment w' cos / mass.    At few envs time is the number of operations: hence addcmul and out=.
         (cos, sin, pull, tmp), v_gain, w_gain, w = self.work, self.v_gain, self.w_gain, s["angle_speed"]
-        torch.cos(s["angle"], out=cos)
-        torch.sin(s["angle"], out=sin)
+        for angle, cos_part, sin_part in self.parts:
+            torch.cos(angle, out=cos_part)
+            torch.sin(angle, out=sin_part)
         torch.add(self.left, pull.copy_(action), alpha=2 * PUSH / MASS, out=pull)
         pull.addcmul_(torch.mul(w, w, out=tmp), sin, value=MOMENT / MASS)
         sin.addcmul_(cos, pull, value=-1 / GRAVITY)

@@ -17,7 +17,7 @@ HIGH = np.array([1.0, 1.0, SPEED], np.float32)
 
 
 class Pendulum(Simulator):
-    """Observation: cos and sin of the angle (0 is up), speed. Action: torque. Reward: minus a squared distance from rest."""
+    """Observation: cos and sin of the angle (0 is up), speed. Action: torque. Reward: minus a squared distance."""
 
     obs_space = Box(-HIGH, HIGH)
     action_space = Box(-TORQUE, TORQUE, (1,))

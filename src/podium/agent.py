@@ -1,0 +1,170 @@
+"""A trained member by itself: load it, act with it, evaluate it, watch it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+
+from podium import experiment as experiments
+from podium.core import tree
+from podium.core.errors import ConfigError, PodiumError
+from podium.envs import make as envs
+from podium.envs.native import SIMULATORS
+from podium.settings import Experiment
+from podium.store import tensors
+from podium.store.run import Run
+
+Array = np.ndarray[Any, Any]
+
+
+def load(run: str | Path, member: int | None = None) -> Agent:
+    """The best snapshot of a run's champion, or of the member of that id."""
+    with Run.open(Path(run)) as folder:
+        experiment = experiments.validate(folder.config)
+        ids = [row["id"] for row in folder.ledger.members()]
+        if member is not None and member not in ids:
+            raise ConfigError("--member", member, f"this run has {', '.join(map(str, ids[:20]))}")
+        chosen = folder.champion() if member is None else member
+        path = folder.snapshot_path(chosen)
+        if not path.exists():
+            raise PodiumError(f"{path}: member {chosen} has no snapshot: it has not been evaluated yet, or it failed")
+        learnt, info = folder.read_snapshot(chosen)
+    return Agent(experiment, learnt, path, chosen, int(info["step"]))
+
+
+class Agent:
+    """One member with what it had learnt when it was at its best. `step` is when that was."""
+
+    def __init__(self, experiment: Experiment, learnt: tree.Tree, path: Path, member: int, step: int) -> None:
+        self._algorithm = experiments.build_single(experiment)
+        tensors.match(learnt, self._algorithm.learnt(), path)
+        tree.copy(self._algorithm.learnt(), learnt)
+        self._experiment, self.member, self.step = experiment, member, step
+        env = experiment.env
+        self.obs_space, self.action_space = experiments.spaces(env)
+        self._codes = _codes(env.id, env.kwargs)
+
+    @property
+    def env(self) -> str:
+        """The id of the env it was trained in."""
+        return self._experiment.env.id
+
+    def act(self, obs: Any, explore: bool = False) -> Any:
+        """The action for one observation `[*O]` or for each of a batch `[B, *O]`, as the env takes it.
+
+        The most likely action, or with `explore` one drawn from the policy.
+        """
+        rows, single = self._rows(obs)
+        x = torch.as_tensor(rows, device=self._experiment.train.device)
+        chosen = torch.cat([self._act(part, explore) for part in self._parts(x, explore)])[: len(x)]
+        action = self._for_env(chosen.cpu().numpy())
+        if not single:
+            return action
+        return int(action[0]) if isinstance(self.action_space, Discrete) else action[0]
+
+    def evaluate(self, episodes: int = 100, env: str | None = None, seed: int = 0) -> Array:
+        """Returns of whole episodes with the most likely actions, `[episodes]`.
+
+        In the run's own env, or in `env`, a Gymnasium id with the same spaces, stepped by Gymnasium itself.
+        """
+        if episodes < 1:
+            raise ConfigError("--episodes", episodes, "a whole number of at least 1")
+        evaluator = experiments.build_evaluator(self._world(env), seed, episodes)
+        try:
+            returns, _ = evaluator.evaluate(
+                lambda obs: self._algorithm.act(obs, {}, explore=False)[0]["action"], [f"agent/{self.member}"], episodes
+            )
+        finally:
+            evaluator.close()
+        return np.asarray(returns[0].cpu().numpy())
+
+    def play(self, env: str | None = None, seed: int = 0) -> Iterator[tuple[Array, float]]:
+        """One episode, a step at a time: the picture, and the return so far."""
+        settings = self._world(env).env
+        world = envs.make_one(settings.id, {**settings.kwargs, "render_mode": "rgb_array"})
+        try:
+            obs, total, done = world.reset(seed=seed)[0], 0.0, False
+            yield _picture(world), total
+            while not done:
+                obs, reward, terminated, truncated, _ = world.step(self.act(obs))
+                total, done = total + float(reward), terminated or truncated
+                yield _picture(world), total
+        finally:
+            world.close()
+
+    def _world(self, env: str | None) -> Experiment:
+        """The experiment with the env to act in; refuses one whose spaces are others."""
+        own = self._experiment.env
+        if env is None:
+            return self._experiment
+        kwargs = own.kwargs if env == own.id else {}
+        settings = own.model_copy(update={"id": env, "source": "gymnasium", "kwargs": kwargs})
+        obs, action = experiments.spaces(settings)
+        if (obs.shape, obs.dtype, action) != (self.obs_space.shape, self.obs_space.dtype, self.action_space):
+            theirs = f"observations {self.obs_space.shape} {self.obs_space.dtype} and actions {self.action_space}"
+            raise ConfigError("--env", env, f"an env with {theirs}; this one has {obs.shape} {obs.dtype} and {action}")
+        return self._experiment.model_copy(update={"env": settings})
+
+    def _rows(self, obs: Any) -> tuple[Array, bool]:
+        """Observations as `[B, *O]`, and whether there was but one."""
+        x, shape = np.asarray(obs.cpu() if isinstance(obs, torch.Tensor) else obs), self.obs_space.shape or ()
+        if self._codes is not None and x.dtype.kind in "iu" and x.ndim <= 1:
+            space, codes = self._codes
+            if x.size and not (space.start <= x.min() and x.max() < space.start + space.n):
+                raise PodiumError(f"obs: {x.tolist()} is not in {space}")
+            x = codes[x - space.start]
+        single = x.shape == shape
+        if not single and (x.ndim != len(shape) + 1 or x.shape[1:] != shape):
+            allowed = f"one observation {list(shape)} or a batch [B{''.join(f', {n}' for n in shape)}]"
+            raise PodiumError(f"obs: shape {list(x.shape)} is not allowed; {allowed}")
+        if x.dtype.kind not in "biuf":
+            raise PodiumError(f"obs: {x.dtype} is not allowed; numbers are")
+        return np.ascontiguousarray((x[None] if single else x).astype(self.obs_space.dtype, copy=False)), single
+
+    def _parts(self, x: torch.Tensor, explore: bool) -> list[torch.Tensor]:
+        """Noise is drawn for env.num rows at a time: to explore, observations come in parts of so many."""
+        if not explore:
+            return [x]
+        size = self._experiment.env.num
+        padded = torch.cat([x, x.new_zeros(-len(x) % size, *x.shape[1:])])
+        return list(padded.split(size)) or [x]
+
+    def _act(self, x: torch.Tensor, explore: bool) -> torch.Tensor:
+        return self._algorithm.act(x[None], {}, explore=explore)[0]["action"][0]
+
+    def _for_env(self, action: Array) -> Array:
+        space = self.action_space
+        if isinstance(space, Discrete | MultiDiscrete):
+            return np.asarray(action + space.start)
+        if isinstance(space, Box):
+            return np.clip(action, space.low, space.high).astype(space.dtype, copy=False)
+        return action
+
+
+def _codes(id: str, kwargs: dict[str, Any]) -> tuple[Discrete, Array] | None:
+    """Where an env's own observations are numbers from a Discrete space: the space, and the one-hot codes to show."""
+    if id in SIMULATORS:
+        return None
+    try:
+        env = envs.make_one(id, kwargs)
+    except ConfigError:  # a VecEnv of the user's own: its observations are tensors
+        return None
+    env.close()
+    space = env.observation_space
+    return (space, np.eye(int(space.n), dtype=np.float32)) if isinstance(space, Discrete) else None
+
+
+def _picture(env: gym.Env[Any, Any]) -> Array:
+    try:
+        frame = env.render()
+    except gym.error.DependencyNotInstalled as error:
+        raise PodiumError(f"this env cannot be drawn: {error}") from error
+    if not isinstance(frame, np.ndarray):
+        raise PodiumError(f"{env.spec.id if env.spec else env} does not draw pictures (render_mode rgb_array)")
+    return frame

@@ -1,0 +1,89 @@
+"""From words to a config tree: presets, files, Gymnasium ids and `key=value` laid over each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+
+from podium.core import config
+from podium.core.errors import ConfigError, PodiumError, UnknownName
+
+GROUPS = ("env", "algo")
+"""Groups of presets, in the order in which they are laid over each other."""
+DEFAULT: dict[str, Any] = {"algo": {"name": "ppo"}}
+
+Layer = tuple[str, dict[str, Any]]
+"""Where settings come from, and the settings."""
+
+
+def compose(words: Sequence[str]) -> dict[str, Any]:
+    """The config tree that the words add up to; nothing in it is checked yet.
+
+    Later over earlier: env preset, algorithm preset, what the env preset says `for` that algorithm, files, `key=value`.
+    """
+    groups: dict[str, Layer] = {}
+    files: list[Layer] = []
+    overrides: list[dict[str, Any]] = []
+    known = presets()
+    for word in words:
+        if config.is_override(word):
+            overrides.append(config.override(word))
+        elif word in known:
+            group, tree = known[word]
+            _add(groups, group, (word, tree))
+        elif word.endswith((".yaml", ".yml")) or Path(word).is_file():
+            files.append((word, config.read(Path(word))))
+        elif ":" in word or word in gym.registry:
+            _add(groups, "env", (word, {"env": {"id": word}}))
+        else:
+            allowed = f"a preset ({', '.join(known)}), a Gymnasium id, a YAML file or key=value"
+            raise UnknownName("word", word, [*known, *gym.registry], allowed)
+    layers = [groups[group] for group in GROUPS if group in groups]
+    algo = config.merge(DEFAULT, *(tree for _, tree in [*layers, *files]), *overrides)["algo"]
+    name = algo.get("name") if isinstance(algo, dict) else None
+    plain, tuned = [_plain(layer) for layer in layers], [_tuned(layer, name) for layer in layers]
+    own = [tree for file in files for tree in (_plain(file), _tuned(file, name))]
+    return config.merge(DEFAULT, *plain, *tuned, *own, *overrides)
+
+
+def presets() -> dict[str, Layer]:
+    """Name -> (group, tree) of every preset."""
+    found = {}
+    for group in GROUPS:
+        folder = resources.files("podium") / "presets" / group
+        for file in sorted(folder.iterdir(), key=lambda f: f.name):
+            if file.name.endswith(".yaml"):
+                found[file.name.removesuffix(".yaml")] = (group, config.parse(file.read_text(), file.name))
+    return found
+
+
+def preset_text(name: str) -> str:
+    """A preset's YAML, as it was written."""
+    known = presets()
+    if name not in known:
+        raise UnknownName("preset", name, known)
+    return (resources.files("podium") / "presets" / known[name][0] / f"{name}.yaml").read_text()
+
+
+def _add(groups: dict[str, Layer], group: str, layer: Layer) -> None:
+    if group in groups:
+        raise PodiumError(f"{groups[group][0]} {layer[0]}: two names of one group; name one {group}, not two")
+    groups[group] = layer
+
+
+def _plain(layer: Layer) -> dict[str, Any]:
+    """The settings of a preset or file without its notes."""
+    return {key: value for key, value in layer[1].items() if key not in ("about", "for")}
+
+
+def _tuned(layer: Layer, algo: Any) -> dict[str, Any]:
+    """What a preset or file says `for` an algorithm."""
+    source, tree = layer
+    tuned = tree.get("for", {})
+    if not isinstance(tuned, Mapping) or not all(isinstance(t, Mapping) for t in tuned.values()):
+        raise ConfigError(f"{source}: for", tuned, "a mapping from names of algorithms to settings")
+    return config.selected(dict(tuned.get(algo, {})))
