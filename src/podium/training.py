@@ -67,6 +67,10 @@ def train(
     """Train as `podium train WORDS -o OUT` does; `on_report` is called with every report."""
     experiment = experiments.validate(compose(words))
     path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{experiment.algo.name}")
+    return _begin(experiment, path, fresh, quiet, on_report)
+
+
+def _begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_report: OnReport | None) -> Result:
     admit(path, fresh)
     with _Interrupt() as interrupt, _Sink(experiment, quiet, on_report) as sink:
         pod = experiments.build_pod(experiment)
@@ -97,6 +101,8 @@ def resume(
     experiment = experiments.validate(config.merge(old, *(config.override(word) for word in overrides)))
     complete = experiment.model_dump(mode="json")
     changed = _changed(experiments.record(old).model_dump(mode="json"), complete)
+    if not checkpoint.found(Path(path)) and not any((Path(path) / "members").glob("*")):
+        return _begin(experiment, Path(path), True, quiet, on_report)  # it was killed before it had begun
     saved = _read(Path(path), step)
     with _Interrupt() as interrupt, _Sink(experiment, quiet, on_report) as sink:
         pod = experiments.build_pod(experiment)

@@ -119,6 +119,25 @@ def test_several_uses_in_one_graph(layer_norm: bool) -> None:
             assert close(a, p.grad)
 
 
+@pytest.mark.parametrize("free", [(), (0.5, -1.0)], ids=["", "extra"])
+@pytest.mark.parametrize("layer_norm", [False, True], ids=["", "norm"])
+@pytest.mark.parametrize("activation", ACT)
+@pytest.mark.parametrize(("hidden", "heads"), SHAPES)
+def test_the_gradient_without_autograd_is_the_same(hidden, heads, activation, layer_norm, free) -> None:
+    mlp, x = make(hidden, heads, activation, layer_norm, free), torch.randn(M, B, I)
+    expected = mlp(x)
+    objective(expected).backward()
+    gradient = mlp.weight.grad.clone()
+    leaves = [out.detach().clone().requires_grad_() for out in expected]
+    objective(tuple(leaves)).backward()
+    mlp.weight.grad = torch.full_like(mlp.weight, 7)  # is set, not added to
+    outputs, pull = mlp.vjp(x)
+    pull(*(leaf.grad for leaf in leaves))
+    assert all(torch.equal(a, b) for a, b in zip(outputs, expected, strict=True))
+    assert not any(out.requires_grad for out in outputs)
+    assert close(mlp.weight.grad, gradient)
+
+
 def test_an_output_that_is_not_used_gets_no_gradient() -> None:
     mlp = make(extra=(1.0,))
     mlp(torch.randn(M, B, I))[1].sum().backward()

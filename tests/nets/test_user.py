@@ -85,6 +85,25 @@ def test_a_member_is_moved_whole(factory: str, action) -> None:
     assert torch.allclose(source.value(wide[0])[[2, 0]], target.value(wide[1]), atol=1e-6)
 
 
+@pytest.mark.parametrize("module", ["plain", None])
+@pytest.mark.parametrize("action", [Discrete(3), Box(-1, 1, (2,))])
+def test_gradients_are_pulled_back_to_all_parameters(module: str | None, action) -> None:
+    spec, obs = Spec(Box(-1, 1, (I,)), action, 2, 1), torch.randn(2, B, I)
+    settings = NetSettings(module=module and f"{__name__}:{module}", hidden=(8,))
+    made = PolicyCritic(spec, settings, Streams(0, range(2)).agent)
+    params, value = made(obs)
+    weights = [torch.randn_like(x) for x in (*params, value)]
+    torch.autograd.backward([*params, value], weights)
+    expected = [p.grad for p in made.params]
+    for p in made.params:
+        p.grad = torch.full_like(p, 7)  # is set, not added to
+    out, out_value, pull = made.vjp(obs)
+    assert all(torch.equal(a, b) and not a.requires_grad for a, b in zip((*out, out_value), (*params, value), strict=True))
+    pull(tuple(weights[:-1]), weights[-1])
+    for p, g in zip(made.params, expected, strict=True):
+        assert torch.allclose(p.grad, g, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["ppo", "a2c"])
 @pytest.mark.parametrize("env", [CartPole, Pendulum])
 @pytest.mark.parametrize("members", [1, 2])

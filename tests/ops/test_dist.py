@@ -50,22 +50,41 @@ def test_log_prob_and_entropy_and_their_gradients(name: str) -> None:
     action = action if name == "normal" else action.long()
     mine, other = (tuple(p.clone().requires_grad_() for p in params) for _ in range(2))
     twin = theirs(*other)
-    expected = twin.log_prob(action), twin.entropy()
-    for got in (
-        (ours.log_prob(mine, action), ours.entropy(mine)),
-        ours.log_prob_entropy(mine, action),
-    ):
-        for x, y in zip(got, expected, strict=True):
-            assert x.shape == (M, B)
-            assert torch.allclose(x, y, atol=1e-5)
-    for which in range(2):
-        grads = []
-        for values, ps in ((ours.log_prob_entropy(mine, action), mine), (expected, other)):
-            weighted = (values[which] * randn(M, B, seed=9)).sum()
-            gs = torch.autograd.grad(weighted, ps, retain_graph=True, allow_unused=True)
-            grads.append([torch.zeros(()) if g is None else g for g in gs])
-        for x, y in zip(*grads, strict=True):
-            assert torch.allclose(x, y, atol=1e-5)
+    found, expected = (ours.log_prob(mine, action), ours.entropy(mine)), (twin.log_prob(action), twin.entropy())
+    for x, y in zip(found, expected, strict=True):
+        assert x.shape == (M, B)
+        assert torch.allclose(x, y, atol=1e-5)
+        weight = randn(M, B, seed=9)
+        grads = [
+            torch.autograd.grad((v * weight).sum(), ps, retain_graph=True, allow_unused=True)
+            for v, ps in ((x, mine), (y, other))
+        ]
+        for g, e in zip(*grads, strict=True):
+            assert (g is None and e is None) or torch.allclose(torch.zeros(()) if g is None else g, e, atol=1e-5)
+
+
+@pytest.mark.parametrize("strided", [False, True], ids=["", "as heads put it out"])
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_by_hand_equal_autograds(name: str, strided: bool) -> None:
+    ours, params, theirs, action = CASES[name]
+    action = action if name == "normal" else action.long()
+    other = tuple(p.clone().requires_grad_() for p in params)
+    twin = theirs(*other)
+    logp, entropy = twin.log_prob(action), twin.entropy().mean(1)
+    mine = (params[0].mT.contiguous().mT if strided else params[0].clone(), *(p.clone() for p in params[1:]))
+    got_logp, got_entropy, pull = ours.vjp(mine, action)
+    assert torch.allclose(got_logp, logp, atol=1e-5)
+    assert got_entropy.shape == (M,) and torch.allclose(got_entropy, entropy, atol=1e-5)
+    g_logp, g_entropy = randn(M, B, seed=9), randn(M, seed=10)
+    torch.autograd.backward([logp, entropy], [g_logp, g_entropy])
+    before = g_logp.clone(), g_entropy.clone(), tuple(p.clone() for p in mine)
+    found = pull(g_logp, g_entropy)
+    assert len(found) == len(other)
+    for x, p in zip(found, other, strict=True):
+        assert x.shape == p.shape
+        assert torch.allclose(x, p.grad, atol=1e-5)
+    assert torch.equal(g_logp, before[0]) and torch.equal(g_entropy, before[1])
+    assert all(torch.equal(x, y) for x, y in zip(mine, before[2], strict=True)), "a parameter was written to"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -73,21 +92,20 @@ def test_any_number_of_axes_between_member_and_action(name: str) -> None:
     ours, params, _, action = CASES[name]
     action = action if name == "normal" else action.long()
     wide = (params[0].unflatten(1, (2, 3)), *params[1:])
-    logp, entropy = ours.log_prob_entropy(wide, action.unflatten(1, (2, 3)))
-    flat = ours.log_prob_entropy(params, action)
-    assert torch.allclose(logp.flatten(1), flat[0], atol=1e-6)
-    assert torch.allclose(entropy.flatten(1), flat[1], atol=1e-6)
+    logp, entropy = ours.log_prob(wide, action.unflatten(1, (2, 3))), ours.entropy(wide)
+    assert torch.allclose(logp.flatten(1), ours.log_prob(params, action), atol=1e-6)
+    assert torch.allclose(entropy.flatten(1), ours.entropy(params), atol=1e-6)
     noise = ours.noise(Streams(0, range(M)).agent, B)
     assert torch.equal(ours.sample(wide, noise.unflatten(1, (2, 3))).flatten(1, 2), ours.sample(params, noise))
 
 
 def test_categorical_gradient_far_out() -> None:
-    """Where one action is all but certain its gradient vanishes, and nothing becomes NaN."""
-    logits = torch.tensor([[[80.0, 0.0, -80.0]]], requires_grad=True)
-    logp, entropy = Categorical(3).log_prob_entropy((logits,), torch.tensor([[2]]))
-    (2 * logp + entropy).sum().backward()
+    """Where one action is all but certain nothing becomes NaN."""
+    logits = torch.tensor([[[80.0, 0.0, -80.0]]])
+    logp, entropy, pull = Categorical(3).vjp((logits,), torch.tensor([[2]]))
     assert torch.allclose(logp, torch.tensor([[-160.0]])) and entropy.abs().max() < 1e-6
-    assert torch.allclose(logits.grad, torch.tensor([[[-2.0, 0.0, 2.0]]]), atol=1e-6)
+    (grad,) = pull(torch.tensor([[2.0]]), torch.tensor([1.0]))
+    assert torch.allclose(grad, torch.tensor([[[-2.0, 0.0, 2.0]]]), atol=1e-6)
 
 
 def test_categorical_frequencies() -> None:
@@ -186,5 +204,8 @@ def test_a_nan_in_one_member_stays_there(name: str) -> None:
     poisoned[0][1] = torch.nan
     noise = ours.noise(Streams(0, range(M)).agent, B)
     assert torch.equal(ours.sample(poisoned, noise)[0], ours.sample(params, noise)[0])
-    for x, y in zip(ours.log_prob_entropy(poisoned, action), ours.log_prob_entropy(params, action), strict=True):
-        assert torch.equal(x[0], y[0])
+    assert torch.equal(ours.log_prob(poisoned, action)[0], ours.log_prob(params, action)[0])
+    assert torch.equal(ours.entropy(poisoned)[0], ours.entropy(params)[0])
+    clean, bad = (ours.vjp(ps, action)[2](torch.ones(M, B), torch.ones(M)) for ps in (params, poisoned))
+    assert all(torch.equal(x[0], y[0]) for x, y in zip(clean, bad, strict=True))
+    assert bad[0][1].isnan().any()

@@ -54,7 +54,8 @@ class OnPolicy:
         reward, terminated, truncated = batch["reward"], batch["terminated"], batch["truncated"]
         done = terminated | truncated
         if self.return_stats is not None:
-            sums, self.carried = discounted(reward, done, discount, self.carried)
+            sums, carried = discounted(reward, done, discount, self.carried)
+            self.carried.copy_(carried)
             self.return_stats.update(sums.flatten(1))
             reward = self.return_stats.scale(reward)
         values = value.view_as(reward)

@@ -105,16 +105,18 @@ class PPO:
         self.act = self.core.act
 
     def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
-        genes = annealed(self.genes, self.settings.anneal, remaining)
-        data = self.core.experience(batch, genes["discount"], genes["lam"])
+        with torch.inference_mode(not self.core.net.autograd):
+            return self._learn(batch, annealed(self.genes, self.settings.anneal, remaining))
+
+    def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
+        net, data = self.core.net, self.core.experience(batch, genes["discount"], genes["lam"])
         limit = 1.5 * genes["target_kl"]
         active = torch.ones_like(limit, dtype=torch.bool) if bool(limit.isfinite().any()) else None
-        net, finite = self.core.net, torch.ones_like(limit, dtype=torch.bool)
-        terms, norm = dict[str, Tensor](), torch.zeros_like(limit)
+        terms, norm, total = dict[str, Tensor](), torch.zeros_like(limit), torch.zeros_like(limit)
         for part in self._minibatches(data):
             params, value, pull = net.vjp(part["obs"])
             loss, terms, gradient = ppo_loss(net.dist, params, value, part, genes, self.settings.clip_value)
-            finite &= loss.isfinite()
+            total += loss
             if active is not None:
                 active &= approximate_kl(terms["log_ratio"]) <= limit
                 if not active.any():
@@ -126,7 +128,7 @@ class PPO:
         terms |= {"norm": norm, "kl": approximate_kl(log_ratio)}
         terms["clipped"] = ((log_ratio.exp() - 1).abs() > per_member(genes["clip"], log_ratio)).float().mean(1)
         self.core.observe(batch)
-        return terms | {"finite": finite & net.finite()}
+        return terms | {"finite": total.isfinite() & net.finite()}
 
     def _minibatches(self, data: Experience) -> Iterator[Experience]:
         """Each epoch in an order of its own; a batch as large as the rollout needs no order."""

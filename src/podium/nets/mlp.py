@@ -134,8 +134,8 @@ class Mlp:
         return self._forward(self._tower[n], x, None)[:, : self.heads[n]].mT
 
     def _outputs(self, out: Tensor) -> tuple[Tensor, ...]:
-        split = out.unflatten(0, (-1, len(self.heads)))
-        outputs = [split[:, n, :size].mT for n, size in enumerate(self.heads)]
+        towers = out.unflatten(0, (-1, len(self.heads))).unbind(1)
+        outputs = [tower.narrow(1, 0, size).mT for tower, size in zip(towers, self.heads, strict=True)]
         return (*outputs, self.extra.clone()) if self.extra.shape[1] else tuple(outputs)
 
     def _forward(self, layers: list[Layer], h: Tensor, saved: list[Tensor] | None) -> Tensor:
@@ -159,8 +159,8 @@ class Mlp:
         """From the gradients of the outputs: that of the weights `[M, N, Q]`, and of the input `[M, B, I]`."""
         members, towers = self.weight.shape[:2]
         g = grads[0].new_zeros(members, towers, max(self.heads), grads[0].shape[1])
-        for n, size in enumerate(self.heads):
-            g[:, n, :size] = grads[n].mT
+        for grad, tower, size in zip(grads, g.unbind(1), self.heads, strict=False):
+            tower.narrow(1, 0, size).copy_(grad.mT)
         extra = g.new_zeros(members, towers, self.extra.shape[1])
         if self.extra.shape[1]:
             extra[:, 0] = grads[towers]

@@ -24,7 +24,7 @@ class Adam:
         self.mean = [torch.zeros_like(p, requires_grad=False) for p in self.params]
         self.square = [torch.zeros_like(p, requires_grad=False) for p in self.params]
         first = self.params[0]
-        self.betas = torch.tensor([beta1, beta2], dtype=torch.float64, device=first.device)
+        self._betas = torch.tensor([beta1, beta2], dtype=torch.float64, device=first.device)
         self.decay = torch.ones(len(first), 2, dtype=torch.float64, device=first.device)
 
     @torch.no_grad()
@@ -32,14 +32,16 @@ class Adam:
         """One update from `.grad`, which is left as it was; members that are not `active` stay as they are."""
         if active is not None:
             return self._step_some(lr, active)
-        correction1, correction2 = (1 - self.decay.mul_(self.betas)).unbind(1)
-        rate, root = (lr / correction1).float(), correction2.rsqrt().float()
+        # lr m̂ / (√v̂ + ε) = rate m / (√v + small), with the corrections of m̂ and v̂ drawn into two numbers a member
+        correction = (1 - self.decay.mul_(self._betas)).sqrt_()
+        root = correction[:, 1]
+        rate, small = (lr * root / correction[:, 0].square()).float(), (self.eps * root).float()
         for p, m, v in zip(self.params, self.mean, self.square, strict=True):
             g = p.grad
             assert g is not None
             m.lerp_(g, 1 - self.beta1)
-            v.mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
-            step = v.sqrt().mul_(per_member(root, v)).add_(self.eps)
+            v.lerp_(torch.mul(g, g), 1 - self.beta2)
+            step = v.sqrt().add_(per_member(small, v))
             p.sub_(torch.div(m, step, out=step).mul_(per_member(rate, p)))
 
     def _step_some(self, lr: Tensor, active: Tensor) -> None:

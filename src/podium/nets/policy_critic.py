@@ -46,6 +46,7 @@ class PolicyCritic:
         self.dist = of_space(spec.action, log_std)
         n_in = math.prod(spec.obs.shape or ())
         self._user: tuple[Stacked, Stacked] | None = None
+        self.autograd = settings.module is not None  # whether `vjp` needs autograd
         if settings.module is None:
             self._mlp = Mlp(
                 generators,
@@ -91,13 +92,11 @@ class PolicyCritic:
 
         return tuple(p.detach() for p in params), value.detach(), pull
 
-    @torch.no_grad()
     def policy(self, obs: Tensor) -> Params:
         """The policy alone: all that acting needs."""
         out = self._mlp.tower(0, obs) if self._user is None else self._user[0](obs)
         return (out, self._extra) if self.dist.extra else (out,)
 
-    @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
         """The critic alone, `[M, B]`."""
         return (self._mlp.tower(1, obs) if self._user is None else self._user[1](obs)).squeeze(-1)

@@ -1,0 +1,307 @@
+"""Whole runs: what they leave on disk, and that killing, stopping, extending and replaying them changes nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import whole
+from multiprocessing.context import ForkServerProcess
+
+import podium
+from podium.core.errors import PodiumError
+from podium.report.tensorboard import NAME
+from podium.store import checkpoint, schema
+from podium.store.run import Run
+
+SMALL = ("stop.fitness=null", "eval.every=512", "eval.episodes=3", "train.checkpoint=512", "train.threads=1")
+PPO = ("cartpole", "ppo", "algo.epochs=2", "stop.steps=2048", "algo.anneal=[]", *SMALL)
+A2C = ("cartpole", "a2c", "stop.steps=2048", *SMALL)
+THREE = ("train.members=3", "algo.lr=[1e-4,1e-2]", "algo.entropy={each: [0, 0.01, 0.02]}")
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of three PPO members."""
+    path = tmp_path_factory.mktemp("done") / "run"
+    podium.train(*PPO, *THREE, out=path)
+    return path
+
+
+def same(one: Path, other: Path) -> None:
+    """Two runs hold the same files, the same bits and the same scores."""
+    left, right = whole.learnt(one), whole.learnt(other)
+    assert left.keys() == right.keys()
+    for file in left:
+        assert left[file].keys() == right[file].keys()
+        assert not [name for name, bits in left[file].items() if right[file][name] != bits], file
+    assert whole.scores(one) == whole.scores(other)
+
+
+def wait(ready: Callable[[], Any], child: ForkServerProcess) -> None:
+    end = time.monotonic() + 60
+    while not ready() and child.is_alive():
+        assert time.monotonic() < end, "nothing happened for a minute"
+        time.sleep(0.005)
+
+
+# ---- what a run leaves
+
+
+def test_a_run_is_a_folder(done: Path) -> None:
+    names = {p.name for p in done.iterdir()}
+    assert names >= {"config.yaml", "ledger.sqlite", "members", "checkpoint", "log.txt", NAME}
+    assert sorted(p.name for p in (done / "members").iterdir()) == ["0.safetensors", "1.safetensors", "2.safetensors"]
+    assert [checkpoint.step_of(p) for p in checkpoint.found(done)] == [2048, 1536]
+    rows = whole.members(done)
+    assert [row["status"] for row in rows] == ["finished"] * 3
+    assert len({row["genes"]["lr"] for row in rows}) == 3
+    assert [row["genes"]["entropy"] for row in rows] == pytest.approx([0, 0.01, 0.02])
+    assert {score[1] for score in whole.scores(done)} == {"512", "1024", "1536", "2048"}
+
+
+def test_the_same_words_give_the_same_run(done: Path, tmp_path: Path) -> None:
+    podium.train(*PPO, *THREE, out=tmp_path / "again")
+    same(done, tmp_path / "again")
+    podium.train(*PPO, *THREE, "seed=1", out=tmp_path / "other")
+    assert whole.learnt(done) != whole.learnt(tmp_path / "other")
+
+
+def test_its_config_replays_it(done: Path, tmp_path: Path) -> None:
+    code, _, err = whole.command("train", done / "config.yaml", "-o", tmp_path / "replay", "-q")
+    assert (code, err) == (0, "")
+    same(done, tmp_path / "replay")
+    assert (done / "config.yaml").read_bytes() == (tmp_path / "replay/config.yaml").read_bytes()
+
+
+def test_reports_reach_the_hook(tmp_path: Path) -> None:
+    reports: list[dict[str, Any]] = []
+    result = podium.train(*A2C, "stop.steps=20000", "eval.every=20000", "train.members=2", out=tmp_path / "run",
+                          on_report=reports.append)  # fmt: skip
+    assert result.reason == "steps" and result.step >= 20000
+    assert reports and all(a["step"] < b["step"] for a, b in zip(reports, reports[1:], strict=False))
+    assert len(reports[0]["members"]["return"]) == 2
+
+
+def test_a_run_starts_from_a_member_of_another(done: Path, tmp_path: Path) -> None:
+    start = torch.load  # never used: weights come from safetensors
+    assert start is torch.load
+    kept, _ = Run.open(done).read_snapshot(2)
+    words = (*PPO, "train.members=2", "algo.lr={each: [0, 0]}")  # lr 0: what was learnt stays as it is
+    result = podium.train(*words, f"train.start={done}:2", out=tmp_path / "two")
+    for row in (0, 1):
+        assert torch.equal(Run.open(result.path).read_snapshot(row)[0]["weights"]["0"], kept["weights"]["0"])
+    champion = Run.open(done).champion()
+    result = podium.train(*words, f"train.start={done}", out=tmp_path / "best")
+    best = Run.open(done).read_snapshot(champion)[0]["weights"]["0"]
+    assert torch.equal(Run.open(result.path).read_snapshot(0)[0]["weights"]["0"], best)
+    with Run.open(result.path) as run:
+        assert run.ledger.events("start")[0]["detail"]["member"] == champion
+
+
+# ---- kill, stop, extend
+
+
+@pytest.mark.parametrize(
+    "words",
+    [(*PPO, *THREE), A2C, (*PPO, "env.source=gymnasium", "train.members=2")],
+    ids=["ppo", "a2c", "gymnasium"],
+)
+def test_killed_at_any_moment_it_goes_on_as_if_it_were_not(words: tuple[str, ...], tmp_path: Path) -> None:
+    words = (*words, "stop.steps=4096")
+    started = time.monotonic()
+    podium.train(*words, out=tmp_path / "whole")
+    length = time.monotonic() - started
+    run, dice, kills = tmp_path / "killed", random.Random(1), 0
+    child = whole.process(tmp_path / "out.txt", "train", *words, "-o", run)
+    for _ in range(4):
+        wait(lambda: (run / "config.yaml").exists() and (run / "ledger.sqlite").exists(), child)
+        time.sleep(dice.uniform(0, 0.4 * length))
+        child.kill()
+        child.join()
+        kills += child.exitcode == -signal.SIGKILL
+        child = whole.process(tmp_path / "out.txt", "resume", run)
+    child.join(60)
+    assert child.exitcode == 0, (tmp_path / "out.txt").read_text()
+    assert kills >= 2
+    same(tmp_path / "whole", run)
+    assert [row["status"] for row in whole.members(run)] == ["finished"] * len(whole.members(run))
+    assert not [p for p in run.rglob(".*.tmp")]
+
+
+def test_interrupted_once_it_saves_and_goes_on_bitwise(tmp_path: Path) -> None:
+    words = (*PPO, *THREE, "stop.steps=6144")
+    podium.train(*words, out=tmp_path / "whole")
+    run = tmp_path / "stopped"
+    child = whole.process(tmp_path / "out.txt", "train", *words, "-o", run)
+    wait(lambda: any(checkpoint.step_of(p) for p in checkpoint.found(run)), child)
+    os.kill(child.pid or 0, signal.SIGINT)
+    child.join(30)
+    said = (tmp_path / "out.txt").read_text()
+    assert child.exitcode == 0 and f"podium resume {run}" in said
+    latest = checkpoint.latest(run)
+    assert latest is not None and 0 < checkpoint.step_of(latest) < 6144
+    podium.resume(run)
+    final = "checkpoint/000000006144.safetensors"
+    left, right = whole.learnt(tmp_path / "whole"), whole.learnt(run)
+    assert left[final] == right[final]
+    assert {k: v for k, v in left.items() if "member" in k} == {k: v for k, v in right.items() if "member" in k}
+    assert whole.scores(tmp_path / "whole") == whole.scores(run)
+
+
+def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
+    words = (*PPO, "eval.every=256", "eval.episodes=100", "env.source=gymnasium", "stop.steps=1e6")
+    child = whole.process(tmp_path / "out.txt", "train", *words, "-o", tmp_path / "run")
+    wait(lambda: whole_score(tmp_path / "run"), child)
+    ends = 0
+    while child.is_alive() and ends < 200:  # the second must come before the first has been obeyed
+        os.kill(child.pid or 0, signal.SIGINT)
+        ends += 1
+        time.sleep(0.001)
+    child.join(20)
+    assert child.exitcode == 130, (tmp_path / "out.txt").read_text()
+
+
+def whole_score(run: Path) -> bool:
+    return (run / "ledger.sqlite").exists() and bool(whole.scores(run))
+
+
+def test_extended_it_equals_a_longer_run(tmp_path: Path) -> None:
+    podium.train(*PPO, *THREE, "stop.steps=4096", out=tmp_path / "long")
+    podium.train(*PPO, *THREE, out=tmp_path / "short")
+    code, out, err = whole.command("resume", tmp_path / "short", "stop.steps=4096")
+    assert (code, err) == (0, "") and "of 4,096" in out
+    same(tmp_path / "long", tmp_path / "short")
+    assert (tmp_path / "long/config.yaml").read_bytes() == (tmp_path / "short/config.yaml").read_bytes()
+
+
+def test_resuming_a_finished_run_changes_nothing(done: Path, tmp_path: Path) -> None:
+    run = copy(done, tmp_path)
+    assert podium.resume(run).reason == "steps"
+    same(done, run)
+
+
+def test_resume_goes_back_to_an_earlier_step(done: Path, tmp_path: Path) -> None:
+    run = copy(done, tmp_path)
+    podium.resume(run, step=1536)
+    same(done, run)
+
+
+def test_resume_changes_a_gene(done: Path, tmp_path: Path) -> None:
+    run = copy(done, tmp_path)
+    before = whole.learnt(run)["checkpoint/000000002048.safetensors"]
+    podium.resume(run, "algo.lr=0", "stop.steps=4096")
+    after = whole.learnt(run)["checkpoint/000000004096.safetensors"]
+    assert before["pod.learnt.weights.0"] == after["pod.learnt.weights.0"]
+    assert before["pod.slot.steps"] != after["pod.slot.steps"]
+    assert [row["genes"]["lr"] for row in whole.members(run)] == [0, 0, 0]
+
+
+def copy(run: Path, folder: Path) -> Path:
+    import shutil
+
+    return Path(shutil.copytree(run, folder / "copy"))
+
+
+# ---- a full disk
+
+
+def full(monkeypatch: pytest.MonkeyPatch, where: str, after: int) -> None:
+    """From the `after`-th file on, nothing more can be written in folders called `where`."""
+    real, seen = os.write, set[str]()
+
+    def write(file: int, data: Any) -> int:
+        path = os.readlink(f"/proc/self/fd/{file}")
+        if f"/{where}/" in path:
+            seen.add(path)
+            if len(seen) > after:
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return real(file, data)
+
+    monkeypatch.setattr(os, "write", write)
+
+
+def test_a_disk_too_full_for_a_checkpoint_is_a_warning(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        full(patch, "checkpoint", 3)  # steps 0, 512, 1024
+        code, out, err = whole.command("train", *PPO, *THREE, "-o", run)
+    assert (code, err) == (0, "")
+    assert "warning: the checkpoint of step 1536 was not written" in " ".join(out.split())
+    assert [checkpoint.step_of(p) for p in checkpoint.found(run)] == [1024, 512]
+    assert len(list((run / "checkpoint").iterdir())) == 2
+    podium.resume(run)
+    same(done, run)
+
+
+def test_a_disk_too_full_for_a_snapshot_ends_the_run_with_a_message(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        full(patch, "members", 3)
+        code, _, err = whole.command("train", *PPO, *THREE, "-o", run)
+    assert code == 2 and "No space left" in err and "podium resume" in err and len(err.splitlines()) == 1
+    podium.resume(run)
+    same(done, run)
+
+
+def test_a_disk_too_full_for_the_ledger_ends_the_run_with_a_message(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, writer = tmp_path / "run", schema.writer
+
+    def small(path: Path) -> Any:
+        link = writer(path)
+        link.execute("PRAGMA max_page_count = 1")  # SQLite makes it as small as the file is by now
+        return link
+
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "writer", small)
+        code, _, err = whole.command("train", *PPO, "train.members=40", "-o", run)
+    assert code == 2 and "full" in err and str(run) in err and len(err.splitlines()) == 1
+    with pytest.raises(PodiumError, match="-D"):
+        podium.train(*PPO, out=run)
+
+
+# ---- a member that fails
+
+
+@pytest.mark.parametrize("what", ["obs", "reward"])
+@pytest.mark.parametrize("algo", ["ppo", "a2c"])
+def test_a_nan_fails_its_own_member_and_no_other(algo: str, what: str, tmp_path: Path) -> None:
+    words = ("env=whole:Faulty", f"algo={algo}", "stop.steps=1024", "algo.steps=16", *SMALL, *THREE)
+    podium.train(*words, out=tmp_path / "sound")
+    code, out, err = whole.command("train", *words, "env.kwargs.row=1", f"env.kwargs.what={what}", "-o", tmp_path / "ill")
+    assert (code, err) == (0, "") and "member 1 failed at step" in out
+    rows = whole.members(tmp_path / "ill")
+    assert [row["status"] for row in rows] == ["finished", "failed", "finished"]
+    assert 39 * 8 < rows[1]["failed_step"] <= 39 * 8 + 16 * 8 + 8  # at the first update that saw it
+    assert "not finite" in rows[1]["reason"]
+    assert "member 1 failed" in (tmp_path / "ill/log.txt").read_text()
+
+    def others(run: Path) -> dict[str, Any]:
+        state, _ = checkpoint.read(checkpoint.found(run)[0])
+        return {k: v[[0, 2]] for k, v in whole.flatten(state["pod"]).items()}
+
+    sound, ill = others(tmp_path / "sound"), others(tmp_path / "ill")
+    assert sound.keys() == ill.keys()
+    assert not [name for name in sound if sound[name].numpy().tobytes() != ill[name].numpy().tobytes()]
+    kept = [[s for s in whole.scores(tmp_path / run) if s[0] != "1"] for run in ("sound", "ill")]
+    assert kept[0] == kept[1] and kept[0]
+
+
+def test_when_all_fail_the_exit_code_is_one(tmp_path: Path) -> None:
+    words = ("env=whole:Faulty", "env.kwargs.row=0", "stop.steps=8192", "algo.steps=16", *SMALL)
+    code, _, err = whole.command("train", *words, "-o", tmp_path / "run")
+    assert code == 1 and "all members failed at step" in err

@@ -1,0 +1,107 @@
+"""Helpers of the tests that run whole commands: a clean process for each, and what a run leaves on disk."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import sys
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from podium import cli
+from podium.core.spec import Step
+from podium.core.tree import flatten
+from podium.envs.native.cartpole import CartPole
+from podium.store import tensors
+from podium.store.ledger import Ledger
+
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(["podium.training", "podium.cli"])  # torch is imported once, not once a process
+
+
+def command(*words: object) -> tuple[int, str, str]:
+    """`podium WORDS` in this process: exit code, stdout and stderr."""
+    out, err, before = io.StringIO(), io.StringIO(), (sys.argv, list(sys.path))
+    sys.argv = ["podium", *map(str, words)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            cli.main()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv, sys.path[:] = before
+    return code, out.getvalue(), err.getvalue()
+
+
+def process(output: Path, *words: object) -> ForkServerProcess:
+    """`podium WORDS` in a process of its own, to be killed or interrupted."""
+    child = _SERVER.Process(target=_child, args=(str(output), [str(w) for w in words]))
+    child.start()
+    return child
+
+
+def _child(output: str, words: list[str]) -> None:
+    with open(output, "a") as file:
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
+    sys.argv = ["podium", *words]
+    cli.main()
+
+
+def files(folder: Path) -> dict[str, bytes | None]:
+    """Every file below a folder with its bytes; None for a folder."""
+    found = sorted(folder.rglob("*"))
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in found}
+
+
+def learnt(run: Path) -> dict[str, dict[str, bytes]]:
+    """Every tensor of every file of a run, bit by bit, by file and name."""
+    kinds = {"members": "member", "checkpoint": "checkpoint"}
+    paths = {f"{folder}/{p.name}": (p, kind) for folder, kind in kinds.items() for p in (run / folder).iterdir()}
+    trees = {name: tensors.load(*found)[0] for name, found in sorted(paths.items())}
+    return {name: {k: _bits(t) for k, t in flatten(tree).items()} for name, tree in trees.items()}
+
+
+def _bits(tensor: Tensor) -> bytes:
+    return str((tensor.dtype, tensor.shape)).encode() + tensor.numpy().tobytes()
+
+
+def scores(run: Path) -> list[tuple[Any, ...]]:
+    """What the ledger says of every evaluation, but for its time."""
+    names = ("member", "step", "fitness", "std", "returns", "snapshot")
+    with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
+        return [tuple(repr(score[name]) for name in names) for score in ledger.scores()]
+
+
+def members(run: Path) -> list[dict[str, Any]]:
+    with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
+        return ledger.members()
+
+
+class Faulty(CartPole):
+    """CartPole that from its 40th step on shows one member (by row) a NaN, as `what` it gets."""
+
+    def __init__(self, members: int, envs: int, device: Any = "cpu", row: int = -1, what: str = "obs") -> None:
+        super().__init__(members, envs, device)
+        self.row, self.what, self.count = row, what, 0
+
+    def step(self, action: Tensor) -> Step:
+        step = super().step(action)
+        self.count += 1
+        if self.count >= 40 and 0 <= self.row < self.members:
+            (step.obs if self.what == "obs" else step.reward)[self.row] = torch.nan
+        return step
+
+
+class Broken(CartPole):
+    """An env that cannot be made."""
+
+    def __init__(self, *_: Any) -> None:
+        raise RuntimeError("no licence")
