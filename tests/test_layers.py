@@ -16,7 +16,7 @@ ORDER = """
     cli
     bench
     podium
-    agent training
+    agent stack training
     experiment
     settings compose
     topologies report

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from stacks import Stack, TwoDials, build, gap, rows
 from torch import Tensor
 
 from podium.core.tree import Tree
 from podium.envs.native.base import Simulator
 from podium.envs.native.cartpole import CartPole
 from podium.envs.native.pendulum import Pendulum
+from stacks import Stack, TwoDials, build, gap, rows
 
 IDS = (3, 0, 17, 8)
 GENES = {
@@ -46,7 +46,7 @@ def make(plan: str, env: type[Simulator], members: list[int], normalise: bool, s
 
 
 def follow(stack: Stack, actions: list[Tensor]) -> None:
-    """Let the stack take these actions; it draws its own noise as ever, so that its streams stay where they would be."""
+    """Let the stack take these actions; it draws its noise as ever, so that its streams stay where they would be."""
     own, script = stack.algorithm.act, iter(actions)
 
     def act(obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:

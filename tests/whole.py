@@ -42,7 +42,7 @@ def command(*words: object) -> tuple[int, str, str]:
 
 def process(output: Path, *words: object) -> ForkServerProcess:
     """`podium WORDS` in a process of its own, to be killed or interrupted."""
-    child = _SERVER.Process(target=_child, args=(str(output), [str(w) for w in words]))
+    child = _SERVER.Process(target=_child, args=(str(output), [str(w) for w in words]), daemon=True)
     child.start()
     return child
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
+# Before torch is imported: threads that wait by spinning lose nine tenths of their speed beside another busy process.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 __version__ = "0.1.0"
-__all__ = ["__version__", "load", "resume", "train"]
+__all__ = ["Stack", "__version__", "load", "resume", "train"]
 
 if TYPE_CHECKING:
     from podium.agent import load
+    from podium.stack import Stack
     from podium.training import resume, train
 
-_HOME = {"load": "podium.agent", "resume": "podium.training", "train": "podium.training"}
+_HOME = {
+    "Stack": "podium.stack",
+    "load": "podium.agent",
+    "resume": "podium.training",
+    "train": "podium.training",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The `podium` command. Torch is imported only by the commands that need it, so that help and leaderboards are quick."""
+"""The `podium` command. Torch is imported only by the commands that need it, so that help and tables are quick."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ MemberId = Annotated[
 ]
 EnvId = Annotated[
     str | None,
-    typer.Option("--env", metavar="ID", help="A Gymnasium env with the same spaces, not the run's.", show_default=False),
+    typer.Option(
+        "--env", metavar="ID", help="A Gymnasium env with the same spaces, not the run's.", show_default=False
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the episodes.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -61,7 +63,9 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None: ...
 
 
@@ -72,7 +76,8 @@ def train(
         typer.Argument(metavar="WORDS...", help="Presets, YAML files, a Gymnasium id, key=value.", show_default=False),
     ],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="DIR", help="The run's folder; else runs/NAME-N.", show_default=False)
+        Path | None,
+        typer.Option("-o", "--out", metavar="DIR", help="The run's folder; else runs/NAME-N.", show_default=False),
     ] = None,
     fresh: Annotated[bool, typer.Option("-D", "--fresh", help="Delete the run in DIR and start it afresh.")] = False,
     quiet: Quiet = False,
@@ -89,7 +94,9 @@ def resume(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change.", show_default=False)
     ] = None,
-    step: Annotated[int | None, typer.Option(metavar="N", help="The checkpoint of step N, not the last.", show_default=False)] = None,
+    step: Annotated[
+        int | None, typer.Option(metavar="N", help="The checkpoint of step N, not the last.", show_default=False)
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run, or extend it: podium resume runs/x stop.steps=2e6"""
@@ -165,7 +172,9 @@ def top(
     run: RunPath,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every two seconds.")] = False,
     as_json: Json = False,
-    n: Annotated[int | None, typer.Option("-n", min=1, metavar="N", help="The best N only.", show_default=False)] = None,
+    n: Annotated[
+        int | None, typer.Option("-n", min=1, metavar="N", help="The best N only.", show_default=False)
+    ] = None,
 ) -> None:
     """The leaderboard of a run, at work or finished."""
     from podium.report import tables
@@ -198,7 +207,8 @@ def play(
     member: MemberId = None,
     env: EnvId = None,
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", metavar="FILE", help="FILE.gif or FILE.mp4; else RUN.gif.", show_default=False)
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="FILE.gif or FILE.mp4; else RUN.gif.", show_default=False),
     ] = None,
     seed: Seed = 0,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to draw.")] = 1,
@@ -215,10 +225,9 @@ def play(
 
     def frames() -> Any:
         for episode in range(episodes):
-            total = 0.0
-            for frame, total in agent.play(env, seed + episode):
+            returns.append(0.0)
+            for frame, returns[-1] in agent.play(env, seed + episode):
                 yield frame
-            returns.append(total)
 
     count = video.write(path, frames())
     print(f"{path}: {count:,} frames, return {', '.join(f'{r:.2f}' for r in returns)}")

@@ -52,7 +52,9 @@ def _algorithm(name: object) -> type[Any]:
         found: type[Any] = import_path("algo.name", name)
         settings = getattr(found, "Settings", None)
         if not (isinstance(settings, type) and issubclass(settings, AlgoSettings)):
-            raise ConfigError("algo.name", name, "the class needs `Settings`, a subclass of podium.algos.base.AlgoSettings")
+            raise ConfigError(
+                "algo.name", name, "the class needs `Settings`, a subclass of podium.algos.base.AlgoSettings"
+            )
         return found
     if not isinstance(name, str):
         raise ConfigError("algo.name", name, f"one of {', '.join(ALGORITHMS)}, or module:Class")
@@ -70,7 +72,9 @@ def _check(experiment: Experiment) -> None:
     except (RuntimeError, AssertionError) as error:
         raise ConfigError("train.device", device, f"a device of this machine ({str(error).splitlines()[0]})") from error
     if experiment.algo.anneal and experiment.stop.steps is None:
-        raise ConfigError("stop.steps", None, f"a number of steps, since algo.anneal={list(experiment.algo.anneal)} needs it")
+        raise ConfigError(
+            "stop.steps", None, f"a number of steps, since algo.anneal={list(experiment.algo.anneal)} needs it"
+        )
     spec = _spec(experiment, experiment.train.members)
     of_space(spec.action)
     experiment.algo.check(spec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,13 @@ from podium.compose import compose
 from podium.core import config, hyper, tree
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.report.console import Console
-from podium.report.tensorboard import Events
+from podium.report.sink import OnReport, Sink
 from podium.roles.pod import Pod
 from podium.settings import Experiment
 from podium.store import checkpoint, tensors
 from podium.store.records import Member
 from podium.store.run import Run, admit, next_name
 from podium.topologies.sync import Plan, Sync
-
-OnReport = Callable[[dict[str, Any]], None]
 
 FIXED = ("seed", "env", "algo.name", "net", "train.members", "train.start")
 """What a resumed run keeps: it shaped the tensors, or drew the numbers, that the checkpoint holds."""
@@ -72,7 +70,7 @@ def train(
 
 def _begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_report: OnReport | None) -> Result:
     admit(path, fresh)
-    with _Interrupt() as interrupt, _Sink(experiment, quiet, on_report) as sink:
+    with _Interrupt() as interrupt, Sink(_console(experiment, quiet), on_report) as sink:
         pod = experiments.build_pod(experiment)
         start = _start_from(pod, experiment) if experiment.train.start is not None else None
         with Run.create(path, experiment.model_dump(mode="json"), fresh) as run, _disk(run):
@@ -98,13 +96,14 @@ def resume(
     """
     with Run.open(Path(path)) as reader:
         old = reader.config
-    experiment = experiments.validate(config.merge(old, *(config.override(word) for word in overrides)))
-    complete = experiment.model_dump(mode="json")
+    merged = config.merge(old, *(config.override(word) for word in overrides))
+    complete = experiments.record(merged).model_dump(mode="json")
     changed = _changed(experiments.record(old).model_dump(mode="json"), complete)
+    experiment = experiments.validate(merged)
     if not checkpoint.found(Path(path)) and not any((Path(path) / "members").glob("*")):
         return _begin(experiment, Path(path), True, quiet, on_report)  # it was killed before it had begun
     saved = _read(Path(path), step)
-    with _Interrupt() as interrupt, _Sink(experiment, quiet, on_report) as sink:
+    with _Interrupt() as interrupt, Sink(_console(experiment, quiet), on_report) as sink:
         pod = experiments.build_pod(experiment)
         sync = Sync(pod, reader, _plan(experiment), sink, interrupt.happened)
         _load(sync, saved, changed)
@@ -124,7 +123,7 @@ def resume(
             return _run(sync, sink, experiment)
 
 
-def _run(sync: Sync, sink: _Sink, experiment: Experiment) -> Result:
+def _run(sync: Sync, sink: Sink, experiment: Experiment) -> Result:
     """Train to the end and tidy up."""
     try:
         sink.start(f"{_title(experiment)}  ->  {sync.run.path}")
@@ -142,7 +141,9 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     for name in changed:
         if any(name == fixed or name.startswith(f"{fixed}.") for fixed in FIXED):
             kept = before.get(name)
-            raise ConfigError(name, after[name], f"a resumed run keeps {kept!r}; to change it, train with train.start=RUN")
+            raise ConfigError(
+                name, after[name], f"a resumed run keeps {kept!r}; to change it, train with train.start=RUN"
+            )
     return changed
 
 
@@ -222,6 +223,10 @@ def _plan(experiment: Experiment) -> Plan:
     )
 
 
+def _console(experiment: Experiment, quiet: bool) -> Console:
+    return Console(experiment.stop.steps, experiment.train.members, quiet)
+
+
 def _title(experiment: Experiment) -> str:
     members = experiment.train.members
     of = f" x {members} members" if members > 1 else ""
@@ -267,61 +272,3 @@ class _Interrupt:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
-
-
-class _Sink:
-    """Console, log, event file and hook, fed with the same reports. Writes nothing before `open`."""
-
-    def __init__(self, experiment: Experiment, quiet: bool, on_report: OnReport | None) -> None:
-        self._console = Console(experiment.stop.steps, experiment.train.members, quiet)
-        self._on_report = on_report
-        self._files: tuple[Run, Events] | None = None
-
-    def open(self, run: Run, offset: int) -> None:
-        """Write to this run from now on; its event file goes on at `offset`."""
-        self._files = run, Events(run.path, offset)
-
-    def start(self, title: str) -> None:
-        self._log(title)
-        self._console.start(title)
-
-    def report(self, report: dict[str, Any]) -> None:
-        self._console.update(report)
-        if self._files is not None:
-            self._files[1].scalars(report["step"], _scalars(report))
-        if self._on_report is not None:
-            self._on_report(report)
-
-    def note(self, text: str) -> None:
-        self._log(text)
-        self._console.note(text)
-
-    def position(self) -> int:
-        return self._files[1].offset() if self._files is not None else 0
-
-    def stop(self) -> None:
-        """Leave the last report in view."""
-        self._console.stop()
-
-    def _log(self, text: str) -> None:
-        if self._files is not None:
-            self._files[0].log(text)
-
-    def __enter__(self) -> _Sink:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._console.stop()
-        if self._files is not None:
-            self._files[1].close()
-
-
-def _scalars(report: dict[str, Any]) -> dict[str, float]:
-    """Scalars for TensorBoard: the run's, and each metric of every member up to 16, else its median."""
-    out = {f"run/{k}": v for k, v in report.items() if isinstance(v, int | float) and k not in ("step", "eta_seconds")}
-    for name, values in report["members"].items():
-        if len(values) <= 16:
-            out |= {f"{name}/{i}": v for i, v in enumerate(values)}
-        else:
-            out[f"{name}/median"] = sorted(values, key=lambda v: (math.isnan(v), v))[len(values) // 2]
-    return out

@@ -16,21 +16,21 @@ from stable_baselines3 import PPO as SB3PPO
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import DummyVecEnv
-from stacks import ALGORITHMS, extra, layers
 from torch import Tensor, nn
 
 from podium.core import hyper
 from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.nets.policy_critic import NetSettings, PolicyCritic
+from stacks import ALGORITHMS, extra, layers
 
-T, E, O = 12, 3, 5
+T, E, SIZE = 12, 3, 5
 ACTIONS = {
     "discrete": spaces.Discrete(4),
     "box": spaces.Box(-1.0, 1.0, (3,)),
     "multi": spaces.MultiDiscrete([3, 2, 4]),
 }
-OBS = spaces.Box(-10.0, 10.0, (O,))
+OBS = spaces.Box(-10.0, 10.0, (SIZE,))
 
 
 class Still(gym.Env):
@@ -110,12 +110,12 @@ def rollout(action: spaces.Space, members: int, *, truncate: bool = False, seed:
         acted = torch.tensor(rng.integers(0, action.nvec, (*shape, len(action.nvec))))
     else:
         acted = torch.tensor(rng.integers(0, action.n, shape))
-    obs = torch.tensor(rng.normal(size=(members, T + 1, E, O)), dtype=torch.float32)
+    obs = torch.tensor(rng.normal(size=(members, T + 1, E, SIZE)), dtype=torch.float32)
     u = torch.tensor(rng.random(shape))
     terminated = u < 0.15
     truncated = (u > 0.8) & truncate
     done = (terminated | truncated)[..., None]
-    other = torch.tensor(rng.normal(size=(members, T, E, O)), dtype=torch.float32)
+    other = torch.tensor(rng.normal(size=(members, T, E, SIZE)), dtype=torch.float32)
     return {
         "obs": obs[:, :-1],
         "action": acted,

@@ -7,8 +7,8 @@ loss terms 3e-6, gradients 3e-6, weights after an update 2e-7.
 import numpy as np
 import pytest
 import torch
-from algos.sb3 import ACTIONS, copy_weights, fill, models, pairs, rollout, stack, worst
 
+from algos.sb3 import ACTIONS, copy_weights, fill, models, pairs, rollout, stack, worst
 from podium.algos.a2c import a2c_loss
 from podium.algos.ppo import ppo_loss
 from podium.ops.returns import standardise
@@ -103,7 +103,8 @@ def test_advantages_and_returns(kind: str, truncate: bool) -> None:
     data = algo.core.experience(batch, algo.genes["discount"], algo.genes["lam"])
     for m, model in enumerate(made):
         fill(model, batch, m)
-        for ours, theirs in (("advantage", "advantages"), ("return", "returns"), ("value", "values"), ("logp", "log_probs")):
+        names = {"advantage": "advantages", "return": "returns", "value": "values", "logp": "log_probs"}
+        for ours, theirs in names.items():
             expected = torch.tensor(getattr(model.rollout_buffer, theirs)).flatten()
             assert (data[ours][m] - expected).abs().max() < 1e-5, ours
 
@@ -132,13 +133,14 @@ def test_a_whole_ppo_update(kind: str, epochs: int) -> None:
         assert metrics["kl"].tolist() == pytest.approx(logged(made, "approx_kl").tolist(), abs=1e-6)
 
 
+@pytest.mark.parametrize("limit", [0.003, 0.0036, 0.0043, 0.0052, 0.0062, 0.0075, 0.009])
 @pytest.mark.parametrize("kind", ["discrete", "box"])
-def test_ppo_stops_where_sb3_stops(kind: str) -> None:
-    """The first member reaches its target KL after a few epochs, the second never."""
-    action, genes = ACTIONS[kind], GENES | {"clip": [0.2, 0.2], "lr": [3e-3, 3e-4], "max_norm": [9.0, 9.0]}
-    target = [0.005, 10.0]
-    made = models("ppo", action, sb3_kwargs(genes, n_epochs=8, batch_size=BATCH))
-    algo = stack("ppo", action, genes | {"target_kl": target}, epochs=8, batch=BATCH)
+def test_ppo_stops_where_sb3_stops(kind: str, limit: float) -> None:
+    """The first member reaches its target KL after a few epochs, the second never. The targets lie close together."""
+    action, genes = ACTIONS[kind], GENES | {"clip": [0.2, 0.2], "lr": [4e-4, 1e-4], "max_norm": [9.0, 9.0]}
+    target = [limit, 10.0]
+    made = models("ppo", action, sb3_kwargs(genes, n_epochs=12, batch_size=BATCH))
+    algo = stack("ppo", action, genes | {"target_kl": target}, epochs=12, batch=BATCH)
     copy_weights(made, algo.core.net)
     batch = rollout(action, 2)
     for m, model in enumerate(made):
@@ -146,10 +148,10 @@ def test_ppo_stops_where_sb3_stops(kind: str) -> None:
         fill(model, batch, m)
         model.train()
     algo.learn(batch)
-    assert 1 < made[0]._n_updates < 8 and made[1]._n_updates == 8
+    assert 1 < made[0]._n_updates < 12 and made[1]._n_updates == 12
     assert worst(pairs(algo.core.net, algo.core.net.params[0], made)) < 1e-5
     ages = (algo.optimiser.decay[:, 0].log() / np.log(0.9)).round()
-    assert ages.tolist() == [made[0]._n_updates - 1, 8]  # SB3 counts the epoch in which it stopped
+    assert ages.tolist() == [made[0]._n_updates - 1, 12]  # SB3 counts the epoch in which it stopped
 
 
 @pytest.mark.parametrize("normalise", [False, True], ids=["", "normalised"])

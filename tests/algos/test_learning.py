@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from torch import Tensor
+
+from podium.envs.native.base import Simulator
 from probes import (
     ActionReward,
     ConstantReward,
@@ -12,9 +15,6 @@ from probes import (
     TruncatedForever,
 )
 from stacks import ALGORITHMS, Stack, build
-from torch import Tensor
-
-from podium.envs.native.base import Simulator
 
 PLAN = {
     "ppo": {"steps": 16, "epochs": 4, "batch": 64},
@@ -79,6 +79,27 @@ def test_the_better_action_for_what_is_seen(name: str) -> None:
 @BOTH
 def test_truncation_bootstraps(name: str) -> None:
     near(value(trained(name, TruncatedForever, more=2), 0), [1 / (1 - d) for d in DISCOUNT], 0.3)
+
+
+class Elsewhere(TruncatedForever):
+    """Observation 0 then 1, reward 0 then 1, cut off after 2 steps: V(1) = 1 / (1 - discount), V(0) = discount V(1).
+
+    Fails where the bootstrap is that of the next episode's first observation.
+    """
+
+    time_limit = 2
+
+    def advance(self, s, action):
+        reward = s["x"].clone()
+        s["x"].fill_(1)
+        return reward, self.never
+
+
+@BOTH
+def test_truncation_bootstraps_from_where_the_action_led(name: str) -> None:
+    stack = trained(name, Elsewhere, more=2)
+    near(value(stack, 1), [1 / (1 - d) for d in DISCOUNT], 0.3)
+    near(value(stack, 0), [d / (1 - d) for d in DISCOUNT], 0.3)
 
 
 @BOTH

@@ -58,7 +58,8 @@ def test_loss_and_gradient_equal_the_slow_twins(kind: str, loss: str, seed: int)
         total, terms, (g_params, g_value) = a2c_loss(dist, params, value, batch, GENES)
     else:
         total, terms, (g_params, g_value) = ppo_loss(dist, params, value, batch, GENES, loss != "ppo")
-    assert all(torch.equal(before[0][k], batch[k]) for k in batch) and torch.equal(before[1], value), "data was written to"
+    assert all(torch.equal(before[0][k], batch[k]) for k in batch), "data was written to"
+    assert torch.equal(before[1], value), "the values were written to"
     for m in range(M):
         one = {k: v[m : m + 1] for k, v in batch.items()}
         ps = tuple(p[m : m + 1].clone().requires_grad_() for p in params)

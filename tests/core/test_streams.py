@@ -43,7 +43,7 @@ def test_state_and_load_are_exact(draw) -> None:
 
 
 def test_a_generator_is_a_function_of_its_path() -> None:
-    one, same, other = (streams.generator(0, *path) for path in ((3, "gene", "lr"), (3, "gene", "lr"), (3, "gene", "lam")))
+    one, same, other = (streams.generator(0, 3, "gene", name) for name in ("lr", "lr", "lam"))
     first = torch.rand(4, generator=one)
     assert torch.equal(first, torch.rand(4, generator=same))
     assert not torch.equal(first, torch.rand(4, generator=other))

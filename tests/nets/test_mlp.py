@@ -4,14 +4,14 @@ import math
 
 import pytest
 import torch
-from stacks import extra, layers
 from torch import Tensor, nn
 
 from podium.core.streams import Streams
 from podium.nets.layers import LayerNorm, Linear, orthogonal
 from podium.nets.mlp import Mlp
+from stacks import extra, layers
 
-M, B, I = 3, 7, 4
+M, B, IN = 3, 7, 4
 ACT = {"tanh": nn.Tanh, "relu": nn.ReLU, "elu": nn.ELU}
 
 
@@ -25,9 +25,7 @@ def make(
 ) -> Mlp:
     generators = Streams(0, range(members)).agent
     gains = [1.0 + n for n in range(len(heads))]
-    mlp = Mlp(
-        generators, (I, *hidden), heads, gains=gains, activation=activation, layer_norm=layer_norm, extra=extra
-    )
+    mlp = Mlp(generators, (IN, *hidden), heads, gains=gains, activation=activation, layer_norm=layer_norm, extra=extra)
     noise = torch.randn(mlp.weight.shape, generator=torch.Generator().manual_seed(1))
     mlp.weight.data.add_(noise, alpha=0.3)  # biases, gains and shifts away from 0 and 1
     return mlp
@@ -54,7 +52,7 @@ def twin(mlp: Mlp, tower: int, activation: str, layer_norm: bool) -> nn.Sequenti
 
 
 def grads_of(mlp: Mlp, tower: int) -> list[Tensor]:
-    """Our gradient of a tower's parts, in the order of the twin's parameters; what the head does not use must be zero."""
+    """Our gradient of a tower's parts, in the twin's order; what the head does not use must be zero."""
     *hidden, head = layers(mlp, mlp.weight.grad, tower)
     out = []
     for layer in hidden:
@@ -88,7 +86,7 @@ def test_outputs_and_gradients_equal_the_slow_twins(hidden, heads, activation, l
     mlp = make(hidden, heads, activation, layer_norm, free)
     twins = [twin(mlp, n, activation, layer_norm) for n in range(len(heads))]
     free_twin = mlp.extra.clone().requires_grad_()
-    x, y = (torch.randn(M, B, I, generator=torch.Generator().manual_seed(2)).requires_grad_() for _ in range(2))
+    x, y = (torch.randn(M, B, IN, generator=torch.Generator().manual_seed(2)).requires_grad_() for _ in range(2))
     out = mlp(x)
     expected = (*(net(y) for net in twins), *([free_twin] if free else []))
     assert len(out) == len(expected)
@@ -109,9 +107,9 @@ def test_outputs_and_gradients_equal_the_slow_twins(hidden, heads, activation, l
 @pytest.mark.parametrize("layer_norm", [False, True])
 def test_several_uses_in_one_graph(layer_norm: bool) -> None:
     """The net of its own output, and of another batch size: gradients add up."""
-    mlp = make(heads=(I, 1), activation="elu", layer_norm=layer_norm)
+    mlp = make(heads=(IN, 1), activation="elu", layer_norm=layer_norm)
     policy, critic = (twin(mlp, n, "elu", layer_norm) for n in range(2))
-    x, z = torch.randn(M, B, I), torch.randn(M, 2, I)
+    x, z = torch.randn(M, B, IN), torch.randn(M, 2, IN)
     objective((mlp(mlp(x)[0])[1], mlp(z)[0])).backward()
     objective((critic(policy(x)), policy(z))).backward()
     for n, net in enumerate((policy, critic)):
@@ -124,7 +122,7 @@ def test_several_uses_in_one_graph(layer_norm: bool) -> None:
 @pytest.mark.parametrize("activation", ACT)
 @pytest.mark.parametrize(("hidden", "heads"), SHAPES)
 def test_the_gradient_without_autograd_is_the_same(hidden, heads, activation, layer_norm, free) -> None:
-    mlp, x = make(hidden, heads, activation, layer_norm, free), torch.randn(M, B, I)
+    mlp, x = make(hidden, heads, activation, layer_norm, free), torch.randn(M, B, IN)
     expected = mlp(x)
     objective(expected).backward()
     gradient = mlp.weight.grad.clone()
@@ -140,7 +138,7 @@ def test_the_gradient_without_autograd_is_the_same(hidden, heads, activation, la
 
 def test_an_output_that_is_not_used_gets_no_gradient() -> None:
     mlp = make(extra=(1.0,))
-    mlp(torch.randn(M, B, I))[1].sum().backward()
+    mlp(torch.randn(M, B, IN))[1].sum().backward()
     assert not mlp.weight.grad[:, 0].any()
     assert mlp.weight.grad[:, 1].any()
 
@@ -149,7 +147,7 @@ def test_an_output_that_is_not_used_gets_no_gradient() -> None:
 @pytest.mark.parametrize("activation", ACT)
 def test_gradient_against_finite_differences(activation: str, layer_norm: bool) -> None:
     mlp = make((5,), (2, 1), activation, layer_norm, (0.1,), members=1)
-    x = torch.randn(1, B, I, generator=torch.Generator().manual_seed(3))
+    x = torch.randn(1, B, IN, generator=torch.Generator().manual_seed(3))
     objective(mlp(x)).backward()
     direction = torch.randn(mlp.weight.shape, generator=torch.Generator().manual_seed(4))
     here, h, ends = mlp.weight.detach().clone(), 1e-3, []
@@ -163,7 +161,7 @@ def test_gradient_against_finite_differences(activation: str, layer_norm: bool) 
 @pytest.mark.parametrize("layer_norm", [False, True])
 @pytest.mark.parametrize("activation", ACT)
 def test_a_tower_alone_equals_the_full_call(activation: str, layer_norm: bool) -> None:
-    mlp, x = make((8, 6), (3, 1, 2), activation, layer_norm), torch.randn(M, B, I)
+    mlp, x = make((8, 6), (3, 1, 2), activation, layer_norm), torch.randn(M, B, IN)
     full = mlp(x)
     with torch.no_grad():
         quiet = mlp(x)
@@ -175,7 +173,7 @@ def test_a_tower_alone_equals_the_full_call(activation: str, layer_norm: bool) -
 
 def test_the_input_is_left_alone() -> None:
     for hidden, heads in SHAPES:
-        mlp, x = make(hidden, heads), torch.randn(M, B, I)
+        mlp, x = make(hidden, heads), torch.randn(M, B, IN)
         before = x.clone()
         objective(mlp(x)).backward()
         mlp.tower(0, x)
@@ -183,14 +181,14 @@ def test_the_input_is_left_alone() -> None:
 
 
 def test_a_second_derivative_is_refused_rather_than_wrong() -> None:
-    mlp, x = make(), torch.randn(M, B, I, requires_grad=True)
+    mlp, x = make(), torch.randn(M, B, IN, requires_grad=True)
     (slope,) = torch.autograd.grad(mlp(x)[0].square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         slope.square().sum().backward()
 
 
 def test_members_do_not_meet_not_even_through_nan() -> None:
-    x = torch.randn(M, B, I)
+    x = torch.randn(M, B, IN)
     clean, poisoned = make(layer_norm=True, extra=(0.0,)), make(layer_norm=True, extra=(0.0,))
     poisoned.weight.data[1] = torch.nan
     bad = x.clone()
@@ -206,7 +204,7 @@ def test_members_do_not_meet_not_even_through_nan() -> None:
 
 def test_weights_can_be_written_from_outside() -> None:
     """The layers are views: what is put into the weights is what the next call uses."""
-    mlp, other, x = make(), make(), torch.randn(M, B, I)
+    mlp, other, x = make(), make(), torch.randn(M, B, IN)
     other.weight.data.mul_(0.5)
     mlp.weight.detach().index_copy_(0, torch.tensor([1]), other.weight.detach()[2:])
     assert torch.allclose(mlp(x[[0, 2, 1]])[0][1], other(x)[0][2], atol=1e-6)
@@ -229,7 +227,7 @@ def test_orthogonal_matrices_are_uniform() -> None:
 
 
 def test_a_fresh_net() -> None:
-    mlp = Mlp(Streams(0, range(2)).agent, (I, 8, 6), (3, 1), gains=(0.01, 1.0), layer_norm=True, extra=(0.5, -0.5))
+    mlp = Mlp(Streams(0, range(2)).agent, (IN, 8, 6), (3, 1), gains=(0.01, 1.0), layer_norm=True, extra=(0.5, -0.5))
     for n, gain in enumerate((0.01, 1.0)):
         *hidden, head = layers(mlp, mlp.weight, n)
         for w, length in [(layer.weight[m], math.sqrt(2)) for layer in hidden for m in range(2)]:
@@ -247,7 +245,7 @@ def test_a_fresh_net() -> None:
 
 def test_first_weights_come_from_the_members_own_stream() -> None:
     def weights(ids: list[int]) -> Tensor:
-        return Mlp(Streams(3, ids).agent, (I, 8), (3, 1), gains=(1, 1)).weight.detach()
+        return Mlp(Streams(3, ids).agent, (IN, 8), (3, 1), gains=(1, 1)).weight.detach()
 
     together = weights([5, 2, 9])
     assert torch.equal(together[1], weights([2])[0])

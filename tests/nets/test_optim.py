@@ -51,10 +51,11 @@ def test_adam_is_torchs_for_each_member(eps: float) -> None:
             assert (p.detach()[m] - e.detach()).abs().max() <= 1e-6 * max(1.0, e.detach().abs().max().item())
 
 
-def test_rmsprop_is_sb3s_for_each_member() -> None:
+@pytest.mark.parametrize("eps", [1e-5, 0.1])  # the larger shows where it stands: inside the root
+def test_rmsprop_is_sb3s_for_each_member(eps: float) -> None:
     ps = params()
-    run(RMSProp(ps, eps=1e-5), ps, 50)
-    for m, expected in enumerate(apart(lambda p, lr: RMSpropTFLike(p, lr, alpha=0.99, eps=1e-5), 50)):
+    run(RMSProp(ps, eps=eps), ps, 50)
+    for m, expected in enumerate(apart(lambda p, lr: RMSpropTFLike(p, lr, alpha=0.99, eps=eps), 50)):
         for p, e in zip(ps, expected, strict=True):
             assert (p.detach()[m] - e.detach()).abs().max() <= 2e-6 * max(1.0, e.detach().abs().max().item())
 
@@ -105,6 +106,23 @@ def test_a_copied_member_brings_its_age_along() -> None:
     optimiser.step(LR[[1, 1, 2]])
     for x in tree.flatten(live).values():
         assert torch.equal(x[0], x[1])
+
+
+def test_every_member_is_corrected_by_its_own_age() -> None:
+    """Member 0 joins after 5 steps: from there on it is torch's Adam at its first step."""
+    ps = params()
+    optimiser = Adam(ps)
+    run(optimiser, ps, 5, torch.tensor([False, True, True]))
+    run(optimiser, ps, 3)
+    twin = [p.detach()[0].clone().requires_grad_() for p in params()]
+    theirs = torch.optim.Adam(twin, float(LR[0]))
+    for t in range(3):
+        for p, g in zip(twin, gradients(t), strict=True):
+            p.grad = g[0]
+        theirs.step()
+    for p, e in zip(ps, twin, strict=True):
+        assert torch.allclose(p[0], e, rtol=1e-6, atol=1e-7)
+    assert (ps[0][0] - params()[0][0]).abs().max() > 1e-5
 
 
 def test_gradients_are_left_as_they_were() -> None:

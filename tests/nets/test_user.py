@@ -3,7 +3,6 @@
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
-from stacks import build, rows, same
 from torch import Tensor, nn
 
 from podium.core import tree
@@ -14,8 +13,9 @@ from podium.envs.native.cartpole import CartPole
 from podium.envs.native.pendulum import Pendulum
 from podium.nets.policy_critic import NetSettings, PolicyCritic
 from podium.nets.user import Stacked
+from stacks import build, rows, same
 
-I, A, B = 4, 2, 6
+IN, A, B = 4, 2, 6
 
 
 class Waves(nn.Module):
@@ -35,7 +35,7 @@ def plain(n_in: int, n_out: int) -> nn.Module:
 
 
 def module_of(stacked: Stacked, factory, m: int) -> nn.Module:
-    module = factory(I, A)
+    module = factory(IN, A)
     weights = {name: t.detach()[m].clone() for name, t in (stacked.named | stacked._buffers).items()}
     module.load_state_dict(weights)
     return module
@@ -44,7 +44,7 @@ def module_of(stacked: Stacked, factory, m: int) -> nn.Module:
 @pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("factory", [plain, Waves])
 def test_a_stack_equals_its_modules(factory, members: int) -> None:
-    stacked, x = Stacked(Streams(0, range(members)).agent, factory, I, A), torch.randn(members, B, I)
+    stacked, x = Stacked(Streams(0, range(members)).agent, factory, IN, A), torch.randn(members, B, IN)
     out = stacked(x)
     assert out.shape == (members, B, A)
     weight = torch.randn(members, B, A)
@@ -60,8 +60,8 @@ def test_a_stack_equals_its_modules(factory, members: int) -> None:
 
 def test_a_modules_first_weights_come_from_the_members_own_stream() -> None:
     before = torch.random.get_rng_state()
-    together = Stacked(Streams(0, [4, 7]).agent, Waves, I, A)
-    alone = Stacked(Streams(0, [7]).agent, Waves, I, A)
+    together = Stacked(Streams(0, [4, 7]).agent, Waves, IN, A)
+    alone = Stacked(Streams(0, [7]).agent, Waves, IN, A)
     assert torch.equal(torch.random.get_rng_state(), before), "torch's global stream was touched"
     assert torch.equal(together.named["head.weight"][1], alone.named["head.weight"][0])
     assert torch.equal(together._buffers["waves"][1], alone._buffers["waves"][0])
@@ -69,7 +69,7 @@ def test_a_modules_first_weights_come_from_the_members_own_stream() -> None:
 
 
 def net(factory: str, members: int, action, seed: int = 0) -> PolicyCritic:
-    spec = Spec(Box(-1, 1, (I,)), action, members, 1)
+    spec = Spec(Box(-1, 1, (IN,)), action, members, 1)
     return PolicyCritic(spec, NetSettings(module=f"{__name__}:{factory}"), Streams(seed, range(members)).agent, -0.5)
 
 
@@ -77,7 +77,7 @@ def net(factory: str, members: int, action, seed: int = 0) -> PolicyCritic:
 @pytest.mark.parametrize("action", [Discrete(3), Box(-1, 1, (2,))])
 def test_a_member_is_moved_whole(factory: str, action) -> None:
     """What `state` holds, written into another stack, acts as it did: parameters, log σ and buffers."""
-    source, target, obs = net(factory, 3, action), net(factory, 2, action, seed=9), torch.randn(1, B, I)
+    source, target, obs = net(factory, 3, action), net(factory, 2, action, seed=9), torch.randn(1, B, IN)
     tree.copy(target.state(), tree.take(source.state(), torch.tensor([2, 0])))
     wide = obs.expand(3, -1, -1), obs.expand(2, -1, -1)
     for a, b in zip(source.policy(wide[0]), target.policy(wide[1]), strict=True):
@@ -88,7 +88,7 @@ def test_a_member_is_moved_whole(factory: str, action) -> None:
 @pytest.mark.parametrize("module", ["plain", None])
 @pytest.mark.parametrize("action", [Discrete(3), Box(-1, 1, (2,))])
 def test_gradients_are_pulled_back_to_all_parameters(module: str | None, action) -> None:
-    spec, obs = Spec(Box(-1, 1, (I,)), action, 2, 1), torch.randn(2, B, I)
+    spec, obs = Spec(Box(-1, 1, (IN,)), action, 2, 1), torch.randn(2, B, IN)
     settings = NetSettings(module=module and f"{__name__}:{module}", hidden=(8,))
     made = PolicyCritic(spec, settings, Streams(0, range(2)).agent)
     params, value = made(obs)
@@ -98,7 +98,8 @@ def test_gradients_are_pulled_back_to_all_parameters(module: str | None, action)
     for p in made.params:
         p.grad = torch.full_like(p, 7)  # is set, not added to
     out, out_value, pull = made.vjp(obs)
-    assert all(torch.equal(a, b) and not a.requires_grad for a, b in zip((*out, out_value), (*params, value), strict=True))
+    for a, b in zip((*out, out_value), (*params, value), strict=True):
+        assert torch.equal(a, b) and not a.requires_grad
     pull(tuple(weights[:-1]), weights[-1])
     for p, g in zip(made.params, expected, strict=True):
         assert torch.allclose(p.grad, g, atol=1e-5)
@@ -133,6 +134,6 @@ def test_a_user_modules_members_do_not_meet() -> None:
 
 def test_a_path_that_names_nothing_is_refused() -> None:
     for path in ("nowhere.at.all:Net", "torch:nothing_here", "torch"):
-        spec = Spec(Box(-1, 1, (I,)), Discrete(2), 1, 1)
+        spec = Spec(Box(-1, 1, (IN,)), Discrete(2), 1, 1)
         with pytest.raises(ConfigError, match=r"net\.module"):
             PolicyCritic(spec, NetSettings(module=path), Streams(0, [0]).agent)

@@ -1,4 +1,4 @@
-"""Returns and advantages against slow twins, written as the papers write them: one member, one env, one step at a time."""
+"""Returns and advantages against slow twins, written as the papers write them: one member, env and step at a time."""
 
 import pytest
 import torch

@@ -55,7 +55,7 @@ class OnPolicy:
         done = terminated | truncated
         if self.return_stats is not None:
             sums, carried = discounted(reward, done, discount, self.carried)
-            self.carried.copy_(carried)
+            self.carried.copy_(carried.nan_to_num(0.0, 0.0, 0.0))  # a row's next member must not inherit a NaN
             self.return_stats.update(sums.flatten(1))
             reward = self.return_stats.scale(reward)
         values = value.view_as(reward)

@@ -134,7 +134,7 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 def _refusal(cls: type[Section], failure: ValidationError, section: str) -> PodiumError:
     error = min(failure.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a misspelt key explains the rest
     path = [str(part) for part in error["loc"]]
-    if error["type"] == "extra_forbidden":
+    if error["type"] in ("extra_forbidden", "invalid_key"):
         return _unknown(cls, path, section)
     holder: type[BaseModel] | None = cls
     field: FieldInfo | None = None
@@ -150,7 +150,7 @@ def _refusal(cls: type[Section], failure: ValidationError, section: str) -> Podi
 
 
 def _unknown(cls: type[Section], path: list[str], section: str) -> PodiumError:
-    """A key that there is not: names its likeliest neighbour in the same section, or in any, or all of the section's."""
+    """A key that there is not: names its neighbour in the same section, or in any, or all keys of the section."""
     parent: type[BaseModel] | None = cls
     for name in path[:-1]:
         parent = _section(parent.model_fields.get(name)) if parent is not None else None
@@ -214,4 +214,6 @@ def _words(kind: Any, limits: Sequence[Any] = ()) -> str:
     if origin is dict:
         return "a mapping of settings"
     bounds = [f"{_BOUNDS[k]} {getattr(m, k):g}" for m in limits for k in _BOUNDS if hasattr(m, k)]
-    return _KINDS.get(kind, "a mapping of settings") + (f" of {' and '.join(bounds)}" if bounds and kind in (int, float) else "")
+    return _KINDS.get(kind, "a mapping of settings") + (
+        f" of {' and '.join(bounds)}" if bounds and kind in (int, float) else ""
+    )

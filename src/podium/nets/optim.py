@@ -60,7 +60,7 @@ class Adam:
 
 
 class RMSProp:
-    """RMSProp with `lr[M]`: g / (√v + ε), v starting at `start` (1 as in TensorFlow, which A2C's results come from)."""
+    """RMSProp with `lr[M]`: g / √(v + ε), v starting at `start` (1 as in TensorFlow, which A2C's results come from)."""
 
     def __init__(self, params: Sequence[Tensor], decay: float = 0.99, eps: float = 1e-5, start: float = 1.0) -> None:
         self.params, self.decay, self.eps = list(params), decay, eps

@@ -10,6 +10,12 @@ from torch import Tensor
 from podium.ops.shape import per_member
 
 
+def backward(loss: Tensor, params: Sequence[Tensor]) -> None:
+    """Set each `.grad` by autograd from losses `[M]`; of their sum, every member gets the gradient of its own."""
+    for p, g in zip(params, torch.autograd.grad(loss.sum(), params), strict=True):
+        p.grad = g
+
+
 @torch.no_grad()
 def clip_by_norm(params: Sequence[Tensor], limit: Tensor) -> Tensor:
     """Scale each member's gradient to a norm of at most `limit[M]`, in place; returns the norms before, `[M]`."""

@@ -27,7 +27,9 @@ def write(path: Path, frames: Iterable[np.ndarray[Any, Any]], fps: int = 30) -> 
     imageio, count = _imageio(), 0
     gif = path.suffix.lower() == ".gif"
     # A GIF counts time in hundredths of a second.
-    options: dict[str, Any] = {"duration": round(100 / fps) * 10, "loop": 0} if gif else {"fps": fps, "macro_block_size": 2}
+    options: dict[str, Any] = (
+        {"duration": round(100 / fps) * 10, "loop": 0} if gif else {"fps": fps, "macro_block_size": 2}
+    )
     try:
         with imageio.get_writer(path, **options) as film:
             for frame in frames:

@@ -34,21 +34,23 @@ class Evaluator:
         shape = (len(names), envs, quota)
         returns = torch.zeros(shape, device=obs.device)
         objectives = torch.zeros(*shape, len(env.objectives), device=obs.device)
-        count = torch.zeros(shape[:2], dtype=torch.int64, device=obs.device)
+        count, length = torch.zeros(2, *shape[:2], dtype=torch.int64, device=obs.device)
+        before = torch.zeros(shape[:2], device=obs.device)  # what an episode had gained when it was cut
         for _ in range(self._max_steps * quota):
             step = env.step(act(obs))
-            obs, done = step.obs, (step.terminated | step.truncated) & (count < quota)
+            length += 1
+            obs, over = step.obs, step.terminated | step.truncated
+            done = (over | (length >= self._max_steps)) & (count < quota)
             if done.any():
                 row, column = done.nonzero(as_tuple=True)
                 which = count[row, column]
-                returns[row, column, which] = step.episode.reward[row, column]
+                returns[row, column, which] = (step.episode.reward - before)[row, column]
                 objectives[row, column, which] = step.episode.objectives[row, column]
+                before = torch.where(done, step.episode.reward.masked_fill(over, 0), before)
+                length.masked_fill_(done, 0)
                 count += done
                 if bool((count == quota).all()):
                     break
-        else:
-            running = (count < quota).nonzero(as_tuple=True)
-            returns[(*running, count[running])] = step.episode.reward[running]
         return returns.flatten(1), objectives.flatten(1, 2)
 
     def _env(self, members: int, envs: int) -> VecEnv:

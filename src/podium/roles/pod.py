@@ -68,7 +68,9 @@ class Pod:
     def _rows(self, rows: Sequence[int]) -> Algorithm:
         if list(rows) == list(range(len(self.ids))):
             return self.algorithm
-        some = self._some.setdefault(len(rows), self._build(len(rows)))
+        if len(rows) not in self._some:
+            self._some[len(rows)] = self._build(len(rows))
+        some = self._some[len(rows)]
         tree.copy(some.learnt(), tree.take(self.algorithm.learnt(), torch.tensor(rows)))
         return some
 

@@ -1,0 +1,376 @@
+"""Measure every number that Podium promises, and write bench/RESULTS.md: `make floors`, or for some of them
+
+    .venv/bin/python bench/floors.py --only cartpole --only bench-env-64
+
+What has been measured is kept in bench/floors.json, part by part (a seed, a benchmark), and is not measured again as
+long as the files in src/ are the same; --fresh measures anew. The exit code is 1 if a floor does not hold. Nothing else
+should run on the machine: every part notes the load that it found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import hashlib
+import json
+import os
+import platform
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+KEPT, RESULTS, SCRATCH = ROOT / "bench/floors.json", ROOT / "bench/RESULTS.md", ROOT / "bench/scratch"
+PODIUM, PYTHON = str(Path(sys.executable).with_name("podium")), sys.executable
+SHOWN = {PODIUM: "podium", PYTHON: "python"}
+
+Result = dict[str, Any]
+
+
+class Verdict(NamedTuple):
+    """What is said of a floor: the number, whether floor and aim hold, and what lies behind it."""
+
+    measured: str
+    holds: bool
+    aim: bool
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is measured, and kept, at one go. Floors may share a part."""
+
+    key: str
+    measure: Callable[[], Result]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """A promise, the command that shows it, the parts it is measured in, and the judgement of their results."""
+
+    name: str
+    what: str
+    floor: str
+    aim: str
+    command: str
+    parts: Sequence[Part]
+    judge: Callable[[list[Result]], Verdict]
+
+
+# ---- commands
+
+
+def run(*command: str, timeout: float = 3600) -> str:
+    """The standard output of a command; an error says what it printed."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=ROOT)
+    if done.returncode:
+        shown = " ".join(SHOWN.get(word, word) for word in command)
+        raise RuntimeError(f"{shown}: exit code {done.returncode}: {(done.stderr or done.stdout)[-800:].strip()}")
+    return done.stdout
+
+
+def trained(words: Sequence[str], env: str, seed: int) -> Result:
+    """Train with a seed, then evaluate in Gymnasium's env: wall-clock seconds of the whole command, score, steps."""
+    path = SCRATCH / "-".join([*words, str(seed)])
+    shutil.rmtree(path, ignore_errors=True)
+    start = time.perf_counter()
+    run(PODIUM, "train", *words, f"seed={seed}", "-o", str(path))
+    seconds = time.perf_counter() - start
+    score = json.loads(run(PODIUM, "eval", str(path), "--env", env, "--episodes", "100", "--json"))
+    top = json.loads(run(PODIUM, "top", str(path), "--json"))[0]
+    with sqlite3.connect(path / "ledger.sqlite") as ledger:
+        (total,) = ledger.execute("SELECT max(step) FROM scores").fetchone()
+    shutil.rmtree(path)
+    return {"seed": seed, "seconds": seconds, "mean": score["mean"], "steps": top["steps"], "total_steps": total}
+
+
+def bench(name: str) -> Part:
+    command = (PODIUM, "bench", name, "--json")
+    return Part(f"bench {name}", lambda: {"rows": {row["key"]: row for row in json.loads(run(*command))}})
+
+
+def tested(gaps: str, *files: str) -> Part:
+    """The tests of these files, and the largest differences that they find (bench/gaps.py)."""
+
+    def measure() -> Result:
+        said = run(PYTHON, "-m", "pytest", "-p", "no:cacheprovider", *files).strip().splitlines()[-1]
+        return {"said": said, "gaps": json.loads(run(PYTHON, "bench/gaps.py", gaps).splitlines()[-1])}
+
+    return Part(f"tests {gaps}", measure)
+
+
+# ---- judgements
+
+
+def in_time(results: list[Result], score: float, limit: float, aim: float, needed: int) -> Verdict:
+    good = [r for r in results if r["mean"] >= score]
+    fast, faster = (sum(r["seconds"] <= s for r in good) for s in (limit, aim))
+    seconds = [r["seconds"] for r in results]
+    measured = f"{fast} of {len(results)}; median {median(seconds):.1f} s, worst {max(seconds):.1f} s"
+    return Verdict(measured, fast >= needed, faster >= needed, _seeds(results))
+
+
+def within_steps(results: list[Result], score: float, budget: int, needed: int) -> Verdict:
+    good = sum(r["mean"] >= score and r["steps"] <= budget for r in results)
+    means = [r["mean"] for r in results]
+    measured = f"{good} of {len(results)}; median {median(means):.1f}, worst {min(means):.1f}"
+    return Verdict(measured, good >= needed, good == len(results), _seeds(results))
+
+
+def _seeds(results: list[Result]) -> str:
+    said = "seed {seed}: {mean:.1f} in {seconds:.1f} s, best at step {steps:,} of {total_steps:,}"
+    return "; ".join(said.format(**r) for r in results)
+
+
+def ratio(results: list[Result], key: str, floor: float, aim: float) -> Verdict:
+    """Also against the peer's best number of threads, and only if both sides have learnt as much."""
+    row = results[0]["rows"][key]
+    worst = min(row["ratio"], row["ratio_best"])
+    details = (
+        f"{row['name']}: {row['ours']:,.0f} against {row['peer']:,.0f} {row['unit']}, {row['threads']} thread(s), "
+    )
+    details += f"{row['rounds']} rounds, ready after {row['cold']:.2f} s and {row['peer_cold']:.2f} s; "
+    details += f"the peer's best is {row['peer_best']:,.0f} on {row['peer_best_threads']} thread(s), "
+    details += f"ratio {row['ratio_best']:.2f}"
+    learnt = True
+    if "learn_steps" in row:
+        ours, peer = row["ours_scores"], row["peer_scores"]
+        learnt = median(ours) >= 0.9 * median(peer)
+        details += f"; scores after {row['learn_steps']:,} steps: ours {_list(ours)}, peer {_list(peer)}"
+    measured = f"{row['ratio']:.2f}x [{row['low']:.2f}, {row['high']:.2f}]"
+    return Verdict(measured, worst >= floor and learnt, worst >= aim and learnt, details)
+
+
+def memory(results: list[Result]) -> Verdict:
+    row = results[0]["rows"]["stack/memory"]
+    each = row["each"]["podium"]
+    measured = f"{row['ours']:.2f} MB [{min(each):.2f}, {max(each):.2f}]"
+    return Verdict(measured, row["ours"] <= 5, row["ours"] <= 1, f"{row['note']}; SB3: {row['peer']:.2f} MB")
+
+
+def gap(results: list[Result], floor: float, aim: float) -> Verdict:
+    gaps = results[0]["gaps"]
+    measured = ", ".join(f"{name} {value:.1e}" for name, value in gaps.items())
+    worst = max(gaps.values())
+    return Verdict(measured, worst < floor, worst < aim, f"{results[0]['said']}; at the sizes of the tests, one thread")
+
+
+def _list(numbers: Sequence[float]) -> str:
+    return ", ".join(f"{x:.0f}" for x in numbers)
+
+
+# ---- the promises
+
+
+def _preset(preset: str, env: str, score: float, budget: int) -> Floor:
+    parts = [Part(f"{preset} seed {s}", lambda s=s: trained((preset, "ppo"), env, s)) for s in range(5)]
+    return Floor(
+        preset,
+        f"`{preset} ppo` reaches {score:g} on {env} in {budget:,} steps",
+        "4 of 5 seeds",
+        "5 of 5",
+        f"podium train {preset} ppo seed=N; podium eval RUN --env {env} --episodes 100",
+        parts,
+        lambda results: within_steps(results, score, budget, 4),
+    )
+
+
+def _ratio(name: str, what: str, key: str, floor: float, aim: float) -> Floor:
+    which = key.partition("/")[0]
+    return Floor(
+        name,
+        what,
+        f"{floor:g}x",
+        f"{aim:g}x",
+        f"podium bench {which}",
+        [bench(which)],
+        lambda results: ratio(results, key, floor, aim),
+    )
+
+
+FLOORS = [
+    Floor(
+        "cartpole",
+        "`podium train cartpole ppo`, from start to exit, then 475 on CartPole-v1",
+        "9 of 10 seeds in 15 s",
+        "9 of 10 in 7 s",
+        "podium train cartpole ppo seed=N; podium eval RUN --env CartPole-v1 --episodes 100",
+        [Part(f"cartpole seed {s}", lambda s=s: trained(("cartpole", "ppo"), "CartPole-v1", s)) for s in range(10)],
+        lambda results: in_time(results, 475, 15, 7, 9),
+    ),
+    _preset("pendulum", "Pendulum-v1", -250, 200_000),
+    _preset("acrobot", "Acrobot-v1", -100, 500_000),
+    _preset("mountaincar-continuous", "MountainCarContinuous-v0", 85, 200_000),
+    _ratio("bench-ppo", "one PPO agent against SB3, our fastest env", "ppo/fastest", 1.6, 5),
+    _ratio("bench-ppo-same-envs", "one PPO agent against SB3, same env objects", "ppo/same-envs", 1.2, 2.5),
+    _ratio("bench-stack", "32 agents against SB3, RL-Zoo settings", "stack/rl-zoo", 9, 30),
+    _ratio("bench-stack-defaults", "32 agents against SB3, its defaults", "stack/sb3-defaults", 15, 40),
+    _ratio("bench-env-64", "CartPole against Gymnasium, 64 envs", "env/gymnasium-64", 2.5, 5),
+    _ratio("bench-env-1024", "CartPole against Gymnasium, 1024 envs", "env/gymnasium-1024", 20, 60),
+    _ratio("bench-env-4096", "CartPole against EnvPool, 4096 envs", "env/envpool-4096", 5, 15),
+    Floor(
+        "memory",
+        "memory of one more member, 64x64, 8 envs",
+        "5 MB",
+        "1 MB",
+        "podium bench stack",
+        [bench("stack")],
+        memory,
+    ),
+    Floor(
+        "population",
+        "a population equals its members apart, PPO and A2C",
+        "1e-5",
+        "-",
+        "pytest tests/test_population.py",
+        [tested("population", "tests/test_population.py")],
+        lambda results: gap(results, 1e-5, 1e-5),
+    ),
+    Floor(
+        "sb3-losses",
+        "PPO's loss and gradients equal SB3's",
+        "1e-5",
+        "1e-6",
+        "pytest tests/algos/test_against_sb3.py",
+        [tested("sb3", "tests/algos/test_against_sb3.py")],
+        lambda results: gap(results, 1e-5, 1e-6),
+    ),
+]
+
+
+# ---- measuring, keeping, writing
+
+
+class Kept:
+    """Results in bench/floors.json, written after each part."""
+
+    def __init__(self, fresh: bool) -> None:
+        self.sources, self._fresh, self._now = sources(), fresh, set[str]()
+        self._all: list[Result] = json.loads(KEPT.read_text()) if KEPT.exists() else []
+
+    def find(self, part: Part) -> Result | None:
+        found = [e for e in self._all if e["key"] == part.key and e["sources"] == self.sources]
+        return found[-1] if found else None
+
+    def get(self, part: Part) -> Result:
+        """The part's entry; measures it if need be."""
+        if (found := self.find(part)) and (not self._fresh or part.key in self._now):
+            return found
+        load, start = os.getloadavg()[0], time.perf_counter()
+        print(f"  {part.key} ...", end=" ", flush=True)
+        result = part.measure()
+        took = time.perf_counter() - start
+        print(f"{took:.1f} s", flush=True)
+        date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
+        entry = {"key": part.key, "sources": self.sources, "commit": commit(), "date": date, "load": round(load, 2)}
+        self._all.append(entry | {"took": round(took, 1), "machine": machine(), "result": result})
+        self._now.add(part.key)
+        fresh = KEPT.with_suffix(".new")
+        fresh.write_text(json.dumps(self._all, indent=1))
+        fresh.replace(KEPT)
+        return self._all[-1]
+
+
+def sources() -> str:
+    """A name for what is in src/: the same as long as no file there changes, whatever else is committed."""
+    digest = hashlib.sha256()
+    for file in sorted(ROOT.glob("src/podium/**/*")):
+        if file.suffix in (".py", ".yaml"):
+            digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def commit() -> str:
+    try:
+        changed = run("git", "status", "--porcelain", "--", "src")
+        return run("git", "rev-parse", "--short", "HEAD").strip() + ("+" if changed.strip() else "")
+    except (RuntimeError, OSError):
+        return "unknown"
+
+
+def machine() -> str:
+    cpu = Path("/proc/cpuinfo")
+    names = (
+        [line.partition(":")[2].strip() for line in cpu.read_text().splitlines() if "model name" in line]
+        if cpu.exists()
+        else []
+    )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    versions = ", ".join(f"{p} {metadata.version(p)}" for p in ("torch", "gymnasium", "stable-baselines3", "envpool"))
+    return (
+        f"{names[0] if names else platform.processor()}, {cores} cores, Python {platform.python_version()}, {versions}"
+    )
+
+
+def judged(floor: Floor, entries: Sequence[Result | None]) -> Verdict | None:
+    """None where a part has not been measured."""
+    results = [e["result"] for e in entries if e is not None]
+    return floor.judge(results) if len(results) == len(entries) else None
+
+
+def write(kept: Kept, failures: dict[str, str]) -> None:
+    lines, details, loads = [], [], [0.0]
+    for floor in FLOORS:
+        entries = [kept.find(part) for part in floor.parts]
+        verdict = judged(floor, entries)
+        if verdict is None or floor.name in failures:
+            said = "failed" if floor.name in failures else "not measured"
+            lines.append(f"| {floor.what} | {floor.floor} | {floor.aim} | {said} | **no** | | `{floor.command}` |")
+            details += [f"- **{floor.name}**: {failures[floor.name]}"] if floor.name in failures else []
+            continue
+        holds = ("yes, and the aim" if verdict.aim and floor.aim != "-" else "yes") if verdict.holds else "**no**"
+        when = max(e["date"] for e in entries if e)
+        loads += [e["load"] for e in entries if e]
+        cells = (floor.what, floor.floor, floor.aim, verdict.measured, holds, when, f"`{floor.command}`")
+        lines.append(f"| {' | '.join(cells)} |")
+        details.append(f"- **{floor.name}**: {verdict.details}")
+    machines = sorted({e["machine"] for f in FLOORS for p in f.parts if (e := kept.find(p))}) or [machine()]
+    head = [
+        "# Measured",
+        "",
+        "What Podium promises, as `make floors` found it. A floor is what must hold, an aim what we hope for. A ratio is",
+        "a median over rounds with a bootstrap interval (95 %); it has to hold against the peer's best thread count, too.",
+        "",
+        *(f"Machine: {m}." for m in machines),
+        f"Commit {commit()}, sources {kept.sources}; the highest load that a measurement found was {max(loads):.1f}.",
+        "",
+        "| what | floor | aim | measured | holds | when (UTC) | command |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    RESULTS.write_text("\n".join([*head, *lines, "", "## Behind the numbers", "", *details, ""]))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Measure what Podium promises.")
+    parser.add_argument("--only", action="append", metavar="NAME", help=f"one of {', '.join(f.name for f in FLOORS)}")
+    parser.add_argument("--fresh", action="store_true", help="measure anew what has been measured")
+    asked = parser.parse_args()
+    names = {f.name for f in FLOORS}
+    if unknown := set(asked.only or ()) - names:
+        parser.error(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}")
+    chosen = [f for f in FLOORS if not asked.only or f.name in asked.only]
+    kept, failures, held = Kept(asked.fresh), dict[str, str](), True
+    for floor in chosen:
+        print(f"{floor.name}: {floor.what} ({floor.floor})", flush=True)
+        try:
+            verdict = floor.judge([kept.get(part)["result"] for part in floor.parts])
+            print(f"  {verdict.measured}: {'holds' if verdict.holds else 'DOES NOT HOLD'}", flush=True)
+            held &= verdict.holds
+        except (RuntimeError, subprocess.TimeoutExpired, KeyError) as error:
+            failures[floor.name] = " ".join(f"{type(error).__name__}: {error}".split())
+            print(f"  failed: {error}", flush=True)
+            held = False
+        write(kept, failures)
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

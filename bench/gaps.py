@@ -1,0 +1,67 @@
+"""Print the largest differences that two of the tests find, as JSON: `python bench/gaps.py population|sb3`."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from podium.core import tree
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+
+def population() -> dict[str, float]:
+    """Between members trained together and apart, by algorithm: every plan, env and mode of the test."""
+    test: Any = importlib.import_module("test_population")
+    test.gap = strict_gap
+    worst = {"ppo": 0.0, "a2c": 0.0}
+    envs = (test.CartPole, test.Pendulum, test.TwoDials)
+    for plan, env, normalise in itertools.product(test.PLANS, envs, (False, True)):
+        name = test.PLANS[plan][0]
+        for updates, replay in ((3, True), (1, False)):
+            worst[name] = max(worst[name], *test.differences(plan, env, updates, normalise, replay))
+    return worst
+
+
+def strict_gap(a: Any, b: Any) -> float:
+    """The largest difference between two trees; infinite where one of them is not finite."""
+    left, right = tree.flatten(a), tree.flatten(b)
+    if left.keys() != right.keys():
+        return math.inf
+    worst = 0.0
+    for name, x in left.items():
+        x, y = x.double(), right[name].double()
+        same = (x == y) | (x.isnan() & y.isnan())
+        apart = (x - y).abs().masked_fill(same, 0).nan_to_num(nan=math.inf)
+        worst = max(worst, float(apart.max())) if apart.numel() else worst
+    return worst
+
+
+def sb3() -> dict[str, float]:
+    """Between PPO's loss, its terms and its gradients and those of Stable-Baselines3."""
+    test: Any = importlib.import_module("algos.test_against_sb3")
+    found, measure = list[float](), test.worst
+
+    def recorded(pairs: Any) -> float:
+        found.append(float(measure(pairs)))
+        return found[-1]
+
+    test.worst = recorded
+    for kind, clip_value in itertools.product(test.ACTIONS, (False, True)):
+        test.test_ppo_loss_and_gradient(kind, clip_value)
+    return {"ppo": max(found)}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    result = {"population": population, "sb3": sb3}[sys.argv[1]]()
+    # The tests print as they go: only the last line is the answer.
+    print(json.dumps(result))

@@ -1,0 +1,94 @@
+"""Writes the tables of settings into docs/config.md, from the classes that define them: python docs/settings.py"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from podium import experiment, settings
+from podium.core import config, hyper
+
+PAGE = Path(__file__).parent / "config.md"
+MEANING = {
+    "seed": "all random numbers of the run follow from it and the members' ids",
+    "env.source": "`native`: on tensors; `gymnasium`: its own objects; `auto`: see [environments](environments.md)",
+    "env.normalise_obs": "shift and scale observations by their running mean and deviation, for each member",
+    "env.normalise_reward": "divide rewards by the running deviation of the return, for each member",
+    "env.kwargs": "keywords for the env's constructor",
+    "net.activation": "between the layers",
+    "net.layer_norm": "layer normalisation before each activation",
+    "train.device": "where tensors live, as torch names it",
+    "eval.episodes": "episodes of each evaluation; fitness is their mean return",
+    "stop.seconds": "seconds of training, over all resumes",
+    "algo.name": "the algorithm",
+    "algo.lr": "learning rate",
+    "algo.discount": "γ",
+    "algo.lam": "λ of generalised advantage estimation",
+    "algo.clip": "ε: how far the ratio of probabilities may move",
+    "algo.entropy": "weight of the entropy bonus",
+    "algo.critic": "weight of the critic's loss",
+    "algo.max_norm": "gradients are scaled to a norm of at most this",
+    "algo.target_kl": "a member whose KL divergence exceeds 1.5 times this stops its epochs; null: never",
+    "algo.epochs": "passes over each rollout",
+    "algo.normalise_advantage": "standardise the advantages of each batch",
+    "algo.optimiser": "the rule that applies gradients",
+}
+"""For settings that carry no description of their own."""
+
+
+def tables() -> str:
+    """One table a section; one of `algo` for each algorithm."""
+    parts = [_table("seed", "", {"seed": settings.Experiment.model_fields["seed"]})]
+    for name, field in settings.Experiment.model_fields.items():
+        if name == "algo":
+            for algo, cls in experiment.ALGORITHMS.items():
+                parts.append(_table(f"algo: {algo}", "algo.", cls.Settings.model_fields))
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            parts.append(_table(name, f"{name}.", field.annotation.model_fields))
+    return "\n".join(parts)
+
+
+def _table(title: str, prefix: str, fields: dict[str, FieldInfo]) -> str:
+    rows = "\n".join(_rows(prefix, fields))
+    return f"### {title}\n\n| setting | default | allowed | meaning |\n|---|---|---|---|\n{rows}\n"
+
+
+def _rows(prefix: str, fields: dict[str, FieldInfo]) -> Iterator[str]:
+    for name, field in fields.items():
+        meaning = field.description or MEANING[prefix + name]
+        yield f"| `{prefix}{name}` | {_default(field)} | {_allowed(field)} | {meaning} |"
+
+
+def _default(field: FieldInfo) -> str:
+    value: Any = field.get_default(call_default_factory=True)
+    if value is PydanticUndefined:
+        return ""
+    text = f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
+    return f"`{text}`"
+
+
+def _allowed(field: FieldInfo) -> str:
+    extra = field.json_schema_extra
+    gene = extra.get("gene") if isinstance(extra, dict) else None
+    if isinstance(gene, hyper.Gene):
+        return f"gene, {gene.scale}, `[{gene.low:g}, {gene.high:g}]`" + (" or null" if gene.optional else "")
+    return config.allowed(field)
+
+
+def page() -> str:
+    """docs/config.md as it should be."""
+    text = PAGE.read_text(encoding="utf-8")
+    return re.sub(
+        r"(<!-- settings -->\n).*(<!-- end -->)", lambda m: f"{m[1]}\n{tables()}\n{m[2]}", text, flags=re.DOTALL
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

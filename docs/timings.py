@@ -1,0 +1,53 @@
+"""The pairs of timings that docs/design.md compares, on one thread of this machine: python docs/timings.py"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+
+def pair(name: str, ours: Callable[[], object], other: Callable[[], object], rounds: int = 15) -> None:
+    """Medians of alternating rounds, in microseconds a call."""
+    sides: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for fn, times in zip((ours, other), sides, strict=True):
+            fn()
+            start = time.perf_counter()
+            for _ in range(20):
+                fn()
+            times.append((time.perf_counter() - start) / 20 * 1e6)
+    a, b = map(statistics.median, sides)
+    print(f"{name}: {a:.0f} against {b:.0f} us ({b / a:.1f} times)")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    x, head = torch.randn(32, 256, 64), torch.randn(32, 2, 64)
+    g = torch.randn(32, 256, 2)
+    pair("head of 64 to 2, 32 networks, batch 256: W x^T, x W", lambda: head @ x.mT, lambda: x @ head.mT)
+    pair("its gradient: g^T x as [2, 64], x^T g as [64, 2]", lambda: g.mT @ x, lambda: x.mT @ g)
+    narrow, wide = torch.randn(64, 256, 4), torch.randn(64, 256, 64)
+    pair(
+        "gradient of 4 to 64, 64 networks, batch 256: (x^T g)^T, g^T x",
+        lambda: narrow.mT @ wide,
+        lambda: wide.mT @ narrow,
+    )
+    million, out = torch.randn(1_000_000), torch.empty(1_000_000)
+    minus = torch.tensor(-1.0)
+
+    def by_sigmoid() -> Tensor:
+        torch.sigmoid(million, out=out)
+        return torch.add(minus, out, alpha=2, out=out)
+
+    pair("tanh of a million numbers: by the sigmoid, torch.tanh", by_sigmoid, lambda: torch.tanh(million, out=out))
+    tall, flat = torch.randn(64, 2, 256), torch.randn(64, 256, 2)
+    over = (lambda: tall.log_softmax(-2)), (lambda: flat.log_softmax(-1))
+    pair("log_softmax of 2, 64 networks, batch 256: over the last axis but one, the last", *over)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Where a run's reports go: console, log, event file and the user's hook."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from podium.report.console import Console
+from podium.report.tensorboard import Events
+from podium.store.run import Run
+
+OnReport = Callable[[dict[str, Any]], None]
+"""The user's hook: it is called with every report."""
+
+
+class Sink:
+    """Console, log, event file and hook, fed with the same reports. Writes nothing before `open`."""
+
+    def __init__(self, console: Console, on_report: OnReport | None = None) -> None:
+        self._console, self._on_report = console, on_report
+        self._files: tuple[Run, Events] | None = None
+
+    def open(self, run: Run, offset: int) -> None:
+        """Write to this run from now on; its event file goes on at `offset`."""
+        self._files = run, Events(run.path, offset)
+
+    def start(self, title: str) -> None:
+        self._log(title)
+        self._console.start(title)
+
+    def report(self, report: dict[str, Any]) -> None:
+        self._console.update(report)
+        if self._files is not None:
+            self._files[1].scalars(report["step"], _scalars(report))
+        if self._on_report is not None:
+            self._on_report(report)
+
+    def note(self, text: str) -> None:
+        self._log(text)
+        self._console.note(text)
+
+    def position(self) -> int:
+        return self._files[1].offset() if self._files is not None else 0
+
+    def stop(self) -> None:
+        """Leave the last report in view."""
+        self._console.stop()
+
+    def _log(self, text: str) -> None:
+        if self._files is not None:
+            self._files[0].log(text)
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._console.stop()
+        if self._files is not None:
+            self._files[1].close()
+
+
+def _scalars(report: dict[str, Any]) -> dict[str, float]:
+    """Scalars for TensorBoard: the run's, and each metric of every member up to 16, else its median."""
+    out = {f"run/{k}": v for k, v in report.items() if isinstance(v, int | float) and k not in ("step", "eta_seconds")}
+    for name, values in report["members"].items():
+        if len(values) <= 16:
+            out |= {f"{name}/{i}": v for i, v in enumerate(values)}
+        else:
+            out[f"{name}/median"] = sorted(values, key=lambda v: (math.isnan(v), v))[len(values) // 2]
+    return out

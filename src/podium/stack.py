@@ -1,0 +1,119 @@
+"""A stack in a loop of your own: you step the envs, it acts and learns. Numpy in, numpy out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from torch import Tensor
+
+from podium import experiment as experiments
+from podium.compose import compose
+from podium.core import machine, tree
+from podium.core.errors import PodiumError
+from podium.core.streams import Streams
+from podium.replay.rollout import Rollout
+from podium.store import tensors
+
+Array = np.ndarray[Any, Any]
+
+
+class Stack:
+    """`train.members` agents with `env.num` envs each, made of the words that `podium train` takes.
+
+    What belongs to one step is `[M, E, ...]`, or flat `[M * E, ...]`, member after member, as a vector env has it.
+    In turn: `act`, step your envs, `store`; when `ready`, `learn`. Spaces are those of `env.id`.
+    """
+
+    def __init__(self, *words: str) -> None:
+        self.experiment = experiment = experiments.validate(compose(words))
+        machine.keep_memory()
+        machine.use_threads(experiments.threads(experiment))
+        self._device = torch.device(experiment.train.device)
+        self.obs_space, self.action_space = experiments.spaces(experiment.env)
+        self._shape = self.obs_space.shape or ()
+        self.members, self.envs = experiment.train.members, experiment.env.num
+        self._streams = Streams(experiment.seed, range(self.members))
+        self.algorithm = experiments.build_algorithm(experiment, self.members, self._streams, range(self.members))
+        self._rollout, self._filled = Rollout(experiment.algo.steps), 0
+        self._pending: tuple[Tensor, Tensor] | None = None
+        self.steps = 0  # of each member
+
+    def act(self, obs: Any, explore: bool = True) -> Array:
+        """Actions for `obs`, as the envs take them: sampled and remembered for `store`, or the most likely ones."""
+        x = self._tensor("obs", obs, self._shape, self.obs_space.dtype)
+        action = self.algorithm.act(x, {}, explore=explore)[0]["action"]
+        if explore:
+            self._pending = x, action
+        flat = np.ndim(obs) == len(self._shape) + 1
+        return self._for_env((action.flatten(0, 1) if flat else action).cpu().numpy())
+
+    def store(self, reward: Any, terminated: Any, truncated: Any, last: Any) -> None:
+        """What the last actions brought. `last` is the observation they truly led to, before any reset.
+
+        Where an episode terminated nothing is expected after it; where it was truncated, the value of `last` is.
+        """
+        if self._pending is None or self.ready:
+            raise PodiumError(f"store: call {'learn' if self.ready else 'act'} first")
+        (obs, action), self._pending = self._pending, None
+        over = self._tensor("terminated", terminated, (), np.bool_)
+        self._rollout.write(
+            self._filled,
+            obs=obs,
+            action=action,
+            reward=self._tensor("reward", reward, (), np.float32),
+            terminated=over,
+            truncated=self._tensor("truncated", truncated, (), np.bool_) & ~over,
+            last=self._tensor("last", last, self._shape, self.obs_space.dtype),
+        )
+        self._filled += 1
+        self.steps += self.envs
+
+    @property
+    def ready(self) -> bool:
+        """Whether `algo.steps` steps are stored, so that it is time to `learn`."""
+        return self._filled == self._rollout.steps
+
+    def learn(self) -> dict[str, Array]:
+        """Learn from the stored steps and forget them; metrics `[M]`. A member that is not `finite` has failed."""
+        if not self.ready:
+            raise PodiumError(f"learn: {self._filled} of {self._rollout.steps} steps are stored (algo.steps)")
+        self._filled, horizon = 0, self.experiment.stop.steps
+        before = self.steps - self.envs * self._rollout.steps
+        remaining = (
+            torch.full((self.members,), 1 - before / horizon).clamp_(min=0).to(self._device) if horizon else None
+        )
+        return {name: x.cpu().numpy() for name, x in self.algorithm.learn(self._rollout.data, remaining).items()}
+
+    def save(self, path: str | Path) -> None:
+        """Keep what was learnt, and the random streams. Steps that were not learnt from are not kept."""
+        tensors.save(Path(path), self._state(), {"steps": self.steps}, "stack")
+
+    def load(self, path: str | Path) -> None:
+        """Go on from what `save` kept of a stack with the same settings."""
+        state, info = tensors.load(Path(path), "stack")
+        tensors.match(state, self._state(), Path(path))
+        tree.copy(self.algorithm.learnt(), state["learnt"])
+        tree.copy(self.algorithm.slot(), state["slot"])
+        self._streams.load(state["streams"])
+        self.steps, self._filled, self._pending = info["steps"], 0, None
+
+    def _state(self) -> tree.Tree:
+        return {"learnt": self.algorithm.learnt(), "slot": self.algorithm.slot(), "streams": self._streams.state()}
+
+    def _tensor(self, name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Tensor:
+        """`[M, E, *shape]`, copied."""
+        x = np.asarray(value, dtype)
+        if x.shape not in ((self.members, self.envs, *shape), (self.members * self.envs, *shape)):
+            allowed = f"{[self.members, self.envs, *shape]} or {[self.members * self.envs, *shape]}"
+            raise PodiumError(f"{name}: shape {list(x.shape)} is not allowed; {allowed}")
+        return torch.tensor(x, device=self._device).view(self.members, self.envs, *shape)
+
+    def _for_env(self, action: Array) -> Array:
+        space = self.action_space
+        if isinstance(space, Discrete | MultiDiscrete):
+            return np.asarray(action + space.start)
+        return np.clip(action, space.low, space.high) if isinstance(space, Box) else action

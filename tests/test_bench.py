@@ -1,0 +1,282 @@
+"""The benchmarks: the harness on programs of known speed, and that each benchmark gives its rows."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from podium.bench import _agents, side_by_side
+from podium.bench.side_by_side import Side, compare, effort, interval, race, row
+from podium.core.errors import MissingExtra
+
+KEYS = {"name", "ours", "peer", "ratio", "low", "high", "unit", "threads", "rounds", "cold"}
+
+
+class Clock:
+    """Time that passes only when a fake program works."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.log = 0.0, list[tuple[str, int, int]]()
+        monkeypatch.setattr(side_by_side.time, "perf_counter", lambda: self.now)
+
+    def side(self, name: str, rate: float, threads: int = 1, build: float = 0.0) -> Side:
+        """A program of `rate` units a second, a unit a piece."""
+
+        def make() -> side_by_side.Work:
+            self.now += build
+            torch.set_num_threads(3)  # as a program that chooses for itself
+
+            def work(pieces: int) -> float:
+                self.log.append((name, pieces, torch.get_num_threads()))
+                self.now += pieces / rate
+                return float(pieces)
+
+            return work
+
+        return Side(name, make, threads)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+# ---- the harness
+
+
+def test_known_speeds_give_their_ratio(clock: Clock) -> None:
+    found = compare("x", "steps/s", clock.side("a", 300, build=2.0), [clock.side("b", 100)], 5, 1.0, key="k")
+    assert found.keys() >= KEYS
+    assert [found[k] for k in ("ours", "peer", "ratio", "low", "high")] == pytest.approx([300, 100, 3, 3, 3])
+    assert found["cold"] == pytest.approx(2 + 1 / 300)  # construction and the first piece, in no rate
+    assert (found["rounds"], found["threads"], found["key"], found["unit"]) == (5, 1, "k", "steps/s")
+    json.dumps(found, allow_nan=False)
+
+
+def test_the_order_is_reversed_every_round_and_each_side_works_long_enough(clock: Clock) -> None:
+    race([clock.side("a", 1000), clock.side("b", 10), clock.side("c", 0.1)], 4, 1.0)
+    names = "".join(name for name, _, _ in clock.log[-12:])
+    assert names == "abc" + "cba" + "abc" + "cba"
+    pieces = {name: n for name, n, _ in clock.log[-3:]}
+    assert pieces == {"a": pytest.approx(1000, abs=1), "b": pytest.approx(10, abs=1), "c": 1}
+
+
+def test_each_side_works_with_its_threads(clock: Clock) -> None:
+    race([clock.side("a", 10, threads=1), clock.side("b", 10, threads=2)], 3, 0.5)
+    assert {(name, threads) for name, _, threads in clock.log} == {("a", 1), ("b", 2)}
+
+
+def test_unequal_threads_are_refused(clock: Clock) -> None:
+    with pytest.raises(ValueError, match="2 threads against 1"):
+        compare("x", "u", clock.side("a", 1, threads=2), [clock.side("b", 1, threads=1)], 5, 0.1)
+
+
+def test_the_peers_best_is_reported_and_does_not_replace_the_peer(clock: Clock) -> None:
+    peers = [clock.side("b", 10, threads=2), clock.side("b", 20, threads=1)]
+    found = compare("x", "u", clock.side("a", 100, threads=2), peers, 5, 0.5)
+    assert (found["peer"], found["ratio"]) == pytest.approx((10, 10))
+    assert (found["peer_best"], found["peer_best_threads"], found["ratio_best"]) == pytest.approx((20, 1, 5))
+
+
+def test_a_slow_spell_that_meets_both_sides_leaves_the_ratio_alone() -> None:
+    slow = [1.0, 0.3, 1.0, 0.5, 0.9]
+    found = row("x", "u", [300 * s for s in slow], [100 * s for s in slow])
+    assert [found[k] for k in ("ratio", "low", "high")] == pytest.approx([3, 3, 3])
+    assert found["ours"] == pytest.approx(270)
+
+
+def test_the_interval_holds_the_median_is_repeatable_and_narrows() -> None:
+    few, many = [1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 4.0, 5.0] * 20
+    low, high = interval(few)
+    assert 1 <= low < 3 < high <= 5
+    assert interval(few) == (low, high)
+    a, b = interval(many)
+    assert b - a < high - low
+    assert interval([2.0]) == (2.0, 2.0)
+
+
+def test_a_full_run_has_at_least_five_rounds() -> None:
+    assert effort(1, quick=False)[0] == 5 and effort(9, quick=False)[0] == 9
+    assert effort(1, quick=True)[0] == 1
+    assert effort(5, quick=False)[1] >= 1
+
+
+# ---- both sides are the same agent
+
+
+@pytest.mark.parametrize("plan", [_agents.RL_ZOO, _agents.DEFAULTS], ids=lambda plan: plan.name)
+def test_both_sides_have_the_same_settings(plan: _agents.Plan) -> None:
+    model, ours = _agents.sb3_model(plan), _agents.experiment(plan)
+    algo: Any = ours.algo
+    assert (model.n_envs, model.n_steps, model.batch_size, model.n_epochs) == (
+        ours.env.num, algo.steps, algo.batch, algo.epochs)  # fmt: skip
+    theirs = [model.gamma, model.gae_lambda, model.ent_coef, model.vf_coef, model.max_grad_norm]
+    assert theirs == [algo.discount, algo.lam, algo.entropy, algo.critic, algo.max_norm]
+    for progress in (1.0, 0.25):
+        share = progress if algo.anneal else 1.0
+        assert model.lr_schedule(progress) == pytest.approx(algo.lr * share)
+        assert model.clip_range(progress) == pytest.approx(algo.clip * share)
+    widths = [tuple(p.shape) for p in model.policy.mlp_extractor.parameters() if p.ndim == 2]
+    assert widths == [(64, 4), (64, 64)] * 2 and ours.net.hidden == (64, 64)
+    assert type(model.policy.mlp_extractor.policy_net[1]).__name__.lower() == ours.net.activation
+
+
+def test_the_default_plan_is_what_sb3_defaults_to() -> None:
+    from stable_baselines3 import PPO
+
+    plan, model = _agents.DEFAULTS, PPO("MlpPolicy", "CartPole-v1", device="cpu")
+    assert (model.n_envs, model.n_steps, model.batch_size, model.n_epochs, model.gamma, model.gae_lambda) == (
+        plan.envs, plan.steps, plan.batch, plan.epochs, plan.discount, plan.lam)  # fmt: skip
+    assert model.learning_rate == plan.lr
+
+
+def test_the_same_envs_are_those_of_sb3_but_for_its_monitor() -> None:
+    from podium.envs import make
+
+    def wrappers(env: Any) -> list[str]:
+        names = [type(env).__name__]
+        return names + (wrappers(env.env) if hasattr(env, "env") else [])
+
+    theirs = wrappers(_agents.sb3_model(_agents.RL_ZOO).env.envs[0])
+    ours = [wrappers(env) for env in make.make(_agents.SAME_ENVS, 1, 2)._objects]
+    assert theirs[0] == "Monitor" and ours == [theirs[1:]] * 2
+
+
+def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    from podium.bench import env, ppo
+
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    for bench, extra in ((ppo, "sb3"), (env, "envpool")):
+        with pytest.raises(MissingExtra, match=rf"podium-rl\[{extra}\]"):
+            bench.main(1, True)
+
+
+# ---- the benchmarks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "count"), [("env", 4), ("ppo", 2), ("stack", 3)])
+def test_a_benchmark_gives_its_rows(name: str, count: int) -> None:
+    rows = importlib.import_module(f"podium.bench.{name}").main(rounds=2, quick=True)
+    assert len(rows) == count and len({r["key"] for r in rows}) == count
+    for r in rows:
+        assert r.keys() >= KEYS
+        numbers = [v for v in r.values() if isinstance(v, int | float)]
+        assert all(math.isfinite(v) for v in numbers)
+        assert min(r["ours"], r["peer"], r["ratio"]) > 0
+        assert r["low"] <= r["ratio"] <= r["high"]
+    json.dumps(rows, allow_nan=False)
+
+
+@pytest.mark.slow
+def test_the_equal_learning_check_scores_both_sides() -> None:
+    from podium.bench import ppo
+
+    steps = 2 * _agents.RL_ZOO.rollout
+    for act in (ppo._podium(_agents.SAME_ENVS, 0, steps), ppo._sb3(0, steps)):
+        assert 5 < ppo.score(act, episodes=4) <= 500
+
+
+# ---- bench/floors.py
+
+
+@pytest.fixture
+def floors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    file = Path(__file__).parents[1] / "bench/floors.py"
+    spec = importlib.util.spec_from_file_location("floors", file)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "floors", module)  # its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    for name in ("KEPT", "RESULTS"):
+        monkeypatch.setattr(module, name, tmp_path / getattr(module, name).name)
+    return module
+
+
+def fake(floors: ModuleType, monkeypatch: pytest.MonkeyPatch, results: dict[str, Any]) -> list[str]:
+    """Floors `a` and `b` that share a part; a result may be an error. The keys of what was measured."""
+    calls: list[str] = []
+
+    def part(key: str) -> Any:
+        def measure() -> Any:
+            calls.append(key)
+            if isinstance(results[key], Exception):
+                raise results[key]
+            return {"x": results[key]}
+
+        return floors.Part(key, measure)
+
+    def judge(found: list[Any]) -> Any:
+        return floors.Verdict(str([r["x"] for r in found]), min(r["x"] for r in found) >= 1, False)
+
+    both = [
+        floors.Floor(n, f"the {n}", "1", "2", "command", [part(k) for k in keys], judge)
+        for n, keys in (("a", "pq"), ("b", "q"))
+    ]
+    monkeypatch.setattr(floors, "FLOORS", both)
+    return calls
+
+
+def start(floors: ModuleType, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["floors.py", *words])
+    code: int = floors.main()
+    return code
+
+
+def test_floors_measure_once_and_again_when_asked_or_when_sources_change(
+    floors: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = fake(floors, monkeypatch, {"p": 3, "q": 2})
+    assert start(floors, monkeypatch) == 0 and calls == ["p", "q"]
+    assert start(floors, monkeypatch) == 0 and calls == ["p", "q"]
+    assert start(floors, monkeypatch, "--fresh") == 0 and calls == ["p", "q"] * 2
+    monkeypatch.setattr(floors, "sources", lambda: "others")
+    assert start(floors, monkeypatch, "--only", "b") == 0 and calls == ["p", "q"] * 2 + ["q"]
+    text = floors.RESULTS.read_text()
+    assert "| the a | 1 | 2 | not measured | **no** |" in text and "| the b | 1 | 2 | [2] | yes |" in text
+
+
+def test_floors_that_do_not_hold_or_fail_give_exit_code_1(floors: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = {"p": 3, "q": RuntimeError("it broke")}
+    calls = fake(floors, monkeypatch, results)
+    assert start(floors, monkeypatch) == 1
+    assert "it broke" in floors.RESULTS.read_text() and "| failed | **no** |" in floors.RESULTS.read_text()
+    results["q"] = 0
+    assert start(floors, monkeypatch) == 1 and calls == ["p", "q", "q", "q"]  # p was kept
+    assert "| [3, 0] | **no** |" in floors.RESULTS.read_text()
+
+
+def test_floors_judge(floors: ModuleType) -> None:
+    seeds = [{"seed": s, "seconds": 6.0, "mean": 480.0, "steps": 10, "total_steps": 20} for s in range(10)]
+    assert floors.in_time(seeds, 475, 15, 7, 9)[1:3] == (True, True)
+    slow = [r | {"seconds": 16.0} if r["seed"] < 2 else r for r in seeds]
+    assert floors.in_time(slow, 475, 15, 7, 9).holds is False
+    poor = [r | {"mean": 400.0} if r["seed"] < 2 else r for r in seeds]
+    assert floors.in_time(poor, 475, 15, 7, 9).holds is False
+    late = [r | {"steps": 201} if r["seed"] < 2 else r for r in seeds[:5]]
+    assert floors.within_steps(seeds[:5], 475, 200, 4).holds and not floors.within_steps(late, 475, 200, 4).holds
+    made = {
+        "name": "n",
+        "ours": 9.0,
+        "peer": 3.0,
+        "unit": "u",
+        "threads": 1,
+        "rounds": 5,
+        "cold": 0.0,
+        "peer_cold": 0.0,
+    }
+    made |= {"ratio": 3.0, "low": 2.0, "high": 4.0, "peer_best": 6.0, "peer_best_threads": 2, "ratio_best": 1.5}
+    assert floors.ratio([{"rows": {"k": made}}], "k", 1.4, 3)[1:3] == (True, False)
+    assert not floors.ratio([{"rows": {"k": made}}], "k", 2, 3).holds  # not against the peer at its best
+    learnt = {"learn_steps": 1, "ours_scores": [100.0, 90.0, 80.0], "peer_scores": [500.0, 400.0, 450.0]}
+    assert not floors.ratio([{"rows": {"k": made | learnt}}], "k", 1.4, 3).holds  # faster, but it learns less

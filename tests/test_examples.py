@@ -1,0 +1,121 @@
+"""The examples run as they stand, and a stack in a user's own loop learns as it does in a pod."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import podium
+from podium import experiment as experiments
+from podium.compose import compose
+from podium.core import tree
+from podium.core.errors import PodiumError
+from podium.core.streams import Streams
+from podium.envs import make as envs
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+FEW = ["train.threads=1", "stop.steps=1024", "eval.every=512", "eval.episodes=2"]
+SAYS = {
+    "01_one_agent": "return of one episode",
+    "02_own_environment": "mean return",
+    "03_own_network": "4. member",
+    "04_own_algorithm": "with lr",
+    "05_own_loop": "member 1:",
+    "06_a_population": "16. member",
+}
+
+
+def run(name: str, folder: Path, *words: str) -> str:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_example_is_tested_and_short() -> None:
+    assert sorted(SAYS) == sorted(p.stem for p in EXAMPLES.glob("*.py"))
+    long = {p.name: n for p in EXAMPLES.glob("*.py") if (n := len(p.read_text().splitlines())) > 40}
+    assert not long
+
+
+@pytest.mark.parametrize("name", SAYS)
+def test_example_runs(name: str, tmp_path: Path) -> None:
+    assert SAYS[name] in run(name, tmp_path, *FEW)
+
+
+@pytest.mark.slow
+def test_own_loop_learns(tmp_path: Path) -> None:
+    means = [float(line.rpartition(" ")[2]) for line in run("05_own_loop", tmp_path, "train.threads=1").splitlines()]
+    assert len(means) == 2 and min(means) > 100, means  # an untrained agent gets about 20
+
+
+@pytest.mark.slow
+def test_own_algorithm_learns(tmp_path: Path) -> None:
+    best = run("04_own_algorithm", tmp_path, "train.threads=1").splitlines()[0]
+    assert float(best.split()[3]) > 400, best
+
+
+WORDS = ["ppo", "train.members=2", "env.num=3", "algo.steps=8", "algo.batch=24", "algo.epochs=2", "train.threads=1"]
+WORDS += ["algo.anneal=[lr]", "stop.steps=200", "algo.lr={each: [1e-3, 1e-2]}"]
+
+
+def drive(stack: podium.Stack, env: envs.VecEnv, obs: np.ndarray, updates: int, flat: bool) -> np.ndarray:
+    """A user's loop over a VecEnv, in numpy."""
+    for _ in range(updates):
+        while not stack.ready:
+            action = stack.act(obs.reshape(-1, *obs.shape[2:]) if flat else obs)
+            assert action.shape[:1] == ((6,) if flat else (2,))
+            step = env.step(torch.as_tensor(action).reshape(2, 3, *action.shape[1 if flat else 2 :]))
+            stack.store(*(x.numpy().copy() for x in (step.reward, step.terminated, step.truncated, step.last)))
+            obs = step.obs.numpy().copy()
+        stack.learn()
+    return obs
+
+
+@pytest.mark.parametrize(("id", "flat"), [("CartPole-v1", False), ("Pendulum-v1", True)])
+def test_a_stack_in_an_own_loop_equals_a_pod(id: str, flat: bool) -> None:
+    """Pendulum only truncates: its time limit falls into the 25th rollout."""
+    updates = 4 if id == "CartPole-v1" else 27
+    pod = experiments.build_pod(experiments.validate(compose([id, *WORDS])))
+    pod.train(updates)
+    stack, env = podium.Stack(id, *WORDS), envs.make(id, 2, 3)
+    obs = env.reset(Streams(0, range(2))).numpy().copy()
+    drive(stack, env, obs, updates, flat)
+    theirs, ours = tree.flatten(pod.algorithm.learnt()), tree.flatten(stack.algorithm.learnt())
+    assert stack.steps == int(pod.steps[0]) == updates * 24
+    assert theirs.keys() == ours.keys() and all(torch.equal(theirs[k], ours[k]) for k in theirs)
+
+
+def test_a_saved_stack_goes_on(tmp_path: Path) -> None:
+    one, env = podium.Stack("CartPole-v1", *WORDS), envs.make("CartPole-v1", 2, 3)
+    obs = drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 1, False)
+    one.save(tmp_path / "stack.safetensors")
+    two = podium.Stack("CartPole-v1", *WORDS)
+    two.load(tmp_path / "stack.safetensors")
+    state = env.state()
+    assert state is not None
+    again = envs.make("CartPole-v1", 2, 3)
+    again.reset(Streams(0, range(2)))
+    again.load(tree.clone(state))
+    drive(one, env, obs, 1, False)
+    drive(two, again, obs, 1, False)
+    a, b = tree.flatten(one.algorithm.learnt()), tree.flatten(two.algorithm.learnt())
+    assert one.steps == two.steps and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_a_stack_refuses_what_is_out_of_turn() -> None:
+    stack, obs, no = podium.Stack("CartPole-v1", *WORDS), np.zeros((2, 3, 4)), np.zeros(6, bool)
+    with pytest.raises(PodiumError, match=r"obs: shape \[3, 4\] is not allowed; \[2, 3, 4\] or \[6, 4\]"):
+        stack.act(np.zeros((3, 4)))
+    with pytest.raises(PodiumError, match="store: call act first"):
+        stack.store(np.ones(6), no, no, obs)
+    with pytest.raises(PodiumError, match="learn: 0 of 8 steps"):
+        stack.learn()
+    stack.act(obs, explore=False)
+    with pytest.raises(PodiumError, match="store: call act first"):
+        stack.store(np.ones(6), no, no, obs)
