@@ -336,8 +336,9 @@ def write(kept: Kept, failures: dict[str, str]) -> None:
     head = [
         "# Measured",
         "",
-        "What Podium promises, as `make floors` found it. A floor is what must hold, an aim what we hope for. A ratio is",
-        "a median over rounds with a bootstrap interval (95 %); it has to hold against the peer's best thread count, too.",
+        "What Podium promises, as `make floors` found it. A floor is what must hold, an aim what we hope for.",
+        "A ratio is a median over rounds with a bootstrap interval (95 %), and holds only if it also does against the",
+        "peer's best number of threads.",
         "",
         *(f"Machine: {m}." for m in machines),
         f"Commit {commit()}, sources {kept.sources}; the highest load that a measurement found was {max(loads):.1f}.",
