@@ -70,8 +70,8 @@ class A2C:
     ) -> None:
         self.settings, self.genes = settings, genes
         self.core = OnPolicy(spec, net, streams, settings.steps, settings.log_std)
-        make = {"rmsprop": RMSProp, "adam": Adam}[settings.optimiser]
-        self.optimiser = make(self.core.net.params, eps=1e-5)
+        params, rmsprop = self.core.net.params, settings.optimiser == "rmsprop"
+        self.optimiser: RMSProp | Adam = RMSProp(params, eps=1e-5) if rmsprop else Adam(params, eps=1e-5)
         self.act = self.core.act
 
     def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:

@@ -42,7 +42,7 @@ class OnPolicy:
         """`[M, ..., *O]` as the network takes it, `[M, B, O]`."""
         if self.obs_stats is not None:
             obs = self.obs_stats.normalise(obs)
-        return obs.reshape(len(obs), -1, self._size)
+        return obs.reshape(len(obs), -1, self._size).float()
 
     @torch.no_grad()
     def experience(self, batch: Batch, discount: Tensor, lam: Tensor) -> Experience:

@@ -63,7 +63,7 @@ def ppo_loss(
 ) -> tuple[Tensor, dict[str, Tensor], tuple[Params, Tensor]]:
     """Clipped surrogate (eq. 7 and 9). `[M, B, ...]` -> loss of each member `[M]`, its terms, and its gradient.
 
-    The gradient is of `params` and `value`. Of the surrogate by log π it is -ρ A / B where the free term is the smaller.
+    The gradient is of `params` and `value`. By log π the surrogate has -ρ A / B where the free term is the smaller one.
     """
     size = value.shape[1]
     logp, entropy, pull = dist.vjp(params, batch["action"])

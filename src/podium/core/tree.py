@@ -14,10 +14,11 @@ Tree = dict[str, Any]
 
 def map(fn: Callable[..., Any], tree: Tree, *rest: Tree) -> Tree:
     """`fn` of every leaf of `tree` and of the leaves that stand in the same place in `rest`."""
-    return {
-        key: map(fn, value, *(r[key] for r in rest)) if isinstance(value, Mapping) else fn(value, *(r[key] for r in rest))
-        for key, value in tree.items()
-    }
+    out = {}
+    for key, value in tree.items():
+        others = [r[key] for r in rest]
+        out[key] = map(fn, value, *others) if isinstance(value, dict) else fn(value, *others)
+    return out
 
 
 def take(tree: Tree, rows: Tensor) -> Tree:
@@ -49,8 +50,8 @@ def flatten(tree: Tree, prefix: str = "") -> dict[str, Tensor]:
     """Leaves by dotted path, as files hold them."""
     flat: dict[str, Tensor] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping):
-            flat.update(flatten(dict(value), f"{prefix}{key}."))
+        if isinstance(value, dict):
+            flat.update(flatten(value, f"{prefix}{key}."))
         else:
             flat[prefix + key] = value
     return flat

@@ -14,7 +14,8 @@ def orthogonal(shape: torch.Size | tuple[int, ...], gain: float, generator: torc
     square = torch.empty(max(rows, cols), min(rows, cols)).normal_(generator=generator)
     q, r = torch.linalg.qr(square)
     q *= r.diagonal().sign()  # makes the draw uniform over orthogonal matrices
-    return gain * (q if rows >= cols else q.T)
+    out: Tensor = q if rows >= cols else q.T
+    return gain * out
 
 
 LAYER_NORM_EPS = 1e-5

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -190,7 +191,7 @@ class Mlp:
 def _shapes(sizes: Sequence[int], head: int, layer_norm: bool, extra: int) -> dict[str, tuple[int, ...]]:
     """Parts of a tower's row, in order."""
     shapes: dict[str, tuple[int, ...]] = {}
-    for i, (n_in, n_out) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (n_in, n_out) in enumerate(pairwise(sizes)):
         shapes |= {f"{i}.weight": (n_out, n_in), f"{i}.bias": (1, n_out)}
         if layer_norm:
             shapes |= {f"{i}.gain": (1, n_out), f"{i}.shift": (1, n_out)}
@@ -204,7 +205,7 @@ def _repeat(x: Tensor, towers: int) -> Tensor:
 
 
 def _outer(g: Tensor, h: Tensor) -> Tensor:
-    """Gradient of the weights, gᵀ h: `[R, B, out]`, `[R, B, in]` -> `[R, out, in]`. Narrow results are slow, wide fast."""
+    """Gradient of the weights, gᵀ h: `[R, B, out]`, `[R, B, in]` -> `[R, out, in]`. A narrow product is the slow one."""
     return torch.bmm(h.mT, g).mT if h.shape[2] < g.shape[2] else torch.bmm(g.mT, h)
 
 

@@ -17,9 +17,7 @@ class Adam:
     The decays β₁ᵗ and β₂ᵗ are kept for every member, so that a member copied from another brings its own age along.
     """
 
-    def __init__(
-        self, params: Sequence[Tensor], beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8
-    ) -> None:
+    def __init__(self, params: Sequence[Tensor], beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> None:
         self.params, self.beta1, self.beta2, self.eps = list(params), beta1, beta2, eps
         self.mean = [torch.zeros_like(p, requires_grad=False) for p in self.params]
         self.square = [torch.zeros_like(p, requires_grad=False) for p in self.params]
@@ -38,7 +36,8 @@ class Adam:
         rate, small = (lr * root / correction[:, 0].square()).float(), (self.eps * root).float()
         for p, m, v in zip(self.params, self.mean, self.square, strict=True):
             g = p.grad
-            assert g is not None
+            if g is None:  # a part of a user's module that is frozen or unused
+                continue
             m.lerp_(g, 1 - self.beta1)
             v.lerp_(torch.mul(g, g), 1 - self.beta2)
             step = v.sqrt().add_(per_member(small, v))
@@ -70,7 +69,8 @@ class RMSProp:
     def step(self, lr: Tensor) -> None:
         for p, v in zip(self.params, self.square, strict=True):
             g = p.grad
-            assert g is not None
+            if g is None:  # a part of a user's module that is frozen or unused
+                continue
             v.mul_(self.decay).addcmul_(g, g, value=1 - self.decay)
             # TensorFlow's form: ε inside the root, so that the first steps stay bounded
             p.sub_((v + self.eps).rsqrt_().mul_(g).mul_(per_member(lr, p)))

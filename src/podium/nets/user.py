@@ -28,8 +28,10 @@ class Stacked:
                 modules.append(factory(n_in, n_out).to(device))
         self._module = modules[0]
         self.named = {
-            name: torch.stack([dict(m.named_parameters())[name].detach() for m in modules]).requires_grad_()
-            for name, _ in self._module.named_parameters()
+            name: torch.stack([dict(m.named_parameters())[name].detach() for m in modules]).requires_grad_(
+                p.requires_grad
+            )
+            for name, p in self._module.named_parameters()
         }
         self._buffers = {
             name: torch.stack([dict(m.named_buffers())[name] for m in modules])

@@ -2,9 +2,11 @@
 
 Every class has: `size` (network outputs), `noise(generators, *lead)`, `sample(params, noise)`, `mode(params)`,
 `log_prob(params, action)`, `entropy(params)`. Parameters are a tuple of tensors `[M, ..., size]`, actions `[M, ...]`
-or `[M, ..., A]`, log-probabilities and entropies `[M, ...]`. Policies also have `vjp(params, action)`, for `[M, B, ...]`:
-log-probabilities, mean entropy `[M]`, and a function that pulls gradients of the two back to the parameters.
-Autograd would give the same at several times the cost: at these sizes its bookkeeping is most of the work.
+or `[M, ..., A]`, log-probabilities and entropies `[M, ...]`.
+
+Policies also have `vjp(params, action)`, for `[M, B, ...]`: log-probabilities, mean entropy `[M]`, and a function that
+pulls gradients of the two back to the parameters, once. Autograd would give the same at several times the cost: at
+these sizes its bookkeeping is most of the work.
 """
 
 from __future__ import annotations

@@ -31,9 +31,7 @@ def gae(
     return delta
 
 
-def n_step(
-    reward: Tensor, next_value: Tensor, terminated: Tensor, done: Tensor, discount: Tensor, n: int
-) -> Tensor:
+def n_step(reward: Tensor, next_value: Tensor, terminated: Tensor, done: Tensor, discount: Tensor, n: int) -> Tensor:
     """n-step returns. `[M, T, E]` -> `[M, T, E]`
 
         G_t = r_t + γ r_{t+1} + ... + γᵏ V(s'),  k = n, or less at the end of an episode or of the rollout

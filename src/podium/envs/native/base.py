@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from gymnasium import Space
+from gymnasium.spaces import Box
 from torch import Tensor
 
 from podium.core.errors import CheckpointError
@@ -45,6 +46,7 @@ class Simulator:
             self.rows = self.table.movedim(0, -1)  # [M, E, S]
             self._by_member, self._done_row = self.table.transpose(0, 1), self._done[:, None]
             self.prepare()
+        self._box = isinstance(self.action_space, Box)
         self._streams: Streams | None = None
         self._fresh = Block(self._draw)
 
@@ -73,6 +75,8 @@ class Simulator:
     def step(self, action: Tensor) -> Step:
         self._out, self._spare = self._spare, self._out
         obs, last, truncated, gain, gained, ended, episode = self._out
+        if self._box:
+            action = action.nan_to_num()  # a failed member's NaN must not outlive it in the state of its envs
         reward, terminated = self.advance(self.s, action.detach())
         gained.copy_(reward)
         torch.add(self._tally, gain, out=ended)
