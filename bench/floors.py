@@ -13,6 +13,7 @@ import argparse
 import datetime
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
@@ -131,15 +132,18 @@ def _seeds(results: list[Result]) -> str:
 
 
 def ratio(results: list[Result], key: str, floor: float, aim: float) -> Verdict:
-    """Also against the peer's best number of threads, and only if both sides have learnt as much."""
+    """Also against the peer's best number of threads and by itself, and only if both sides have learnt as much."""
     row = results[0]["rows"][key]
-    worst = min(row["ratio"], row["ratio_best"])
+    worst = min(row["ratio"], row["ratio_best"], row.get("ratio_alone", math.inf))
     details = (
         f"{row['name']}: {row['ours']:,.0f} against {row['peer']:,.0f} {row['unit']}, {row['threads']} thread(s), "
     )
     details += f"{row['rounds']} rounds, ready after {row['cold']:.2f} s and {row['peer_cold']:.2f} s; "
     details += f"the peer's best is {row['peer_best']:,.0f} on {row['peer_best_threads']} thread(s), "
     details += f"ratio {row['ratio_best']:.2f}"
+    if "peer_alone" in row:
+        details += f"; by itself {row['peer_alone']:,.0f} on {row['peer_alone_threads']} threads, "
+        details += f"ratio {row['ratio_alone']:.2f}"
     learnt = True
     if "learn_steps" in row:
         ours, peer = row["ours_scores"], row["peer_scores"]
@@ -338,7 +342,7 @@ def write(kept: Kept, failures: dict[str, str]) -> None:
         "",
         "What Podium promises, as `make floors` found it. A floor is what must hold, an aim what we hope for.",
         "A ratio is a median over rounds with a bootstrap interval (95 %), and holds only if it also does against the",
-        "peer's best number of threads.",
+        "peer's best number of threads, and against the peer in a process without podium's thread settings.",
         "",
         *(f"Machine: {m}." for m in machines),
         f"Commit {commit()}, sources {kept.sources}; the highest load that a measurement found was {max(loads):.1f}.",

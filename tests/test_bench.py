@@ -187,6 +187,25 @@ def test_the_equal_learning_check_scores_both_sides() -> None:
         assert 5 < ppo.score(act, episodes=4) <= 500
 
 
+@pytest.mark.slow
+def test_sb3_by_itself_waits_as_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[str, dict[str, str]]] = []
+    whole = _agents.subprocess.run
+
+    def run(command: list[str], **more: Any) -> Any:
+        ran.append((command[-1], more["env"]))
+        return whole(command, **more)
+
+    monkeypatch.setattr(_agents.machine, "cores", lambda: 2)
+    monkeypatch.setattr(_agents.subprocess, "run", run)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    plan = _agents.smaller(_agents.DEFAULTS)
+    found = _agents.unshared({"ours": 1000.0}, plan, 0.01, times=1)
+    assert found["peer_alone"] > 0 and found["ratio_alone"] == pytest.approx(1000 / found["peer_alone"])
+    ((code, env),) = ran
+    assert code.startswith("import torch") and "OMP_WAIT_POLICY" not in env
+
+
 # ---- bench/floors.py
 
 
@@ -276,7 +295,9 @@ def test_floors_judge(floors: ModuleType) -> None:
         "peer_cold": 0.0,
     }
     made |= {"ratio": 3.0, "low": 2.0, "high": 4.0, "peer_best": 6.0, "peer_best_threads": 2, "ratio_best": 1.5}
+    by_itself = {"peer_alone": 9.0, "peer_alone_threads": 2, "ratio_alone": 1.0}
     assert floors.ratio([{"rows": {"k": made}}], "k", 1.4, 3)[1:3] == (True, False)
     assert not floors.ratio([{"rows": {"k": made}}], "k", 2, 3).holds  # not against the peer at its best
+    assert not floors.ratio([{"rows": {"k": made | by_itself}}], "k", 1.4, 3).holds  # nor by itself
     learnt = {"learn_steps": 1, "ours_scores": [100.0, 90.0, 80.0], "peer_scores": [500.0, 400.0, 450.0]}
     assert not floors.ratio([{"rows": {"k": made | learnt}}], "k", 1.4, 3).holds  # faster, but it learns less

@@ -3,17 +3,22 @@
 What is the same: the env (CartPole-v1) and how many there are, the rollout, minibatches, epochs, networks (64x64 tanh,
 one for the policy and one for the critic), Adam, every hyperparameter and its schedule. SB3 writes no log while it is
 measured, and gains what there is to gain from our allocator setting (`machine.keep_memory`), as both share a process.
+It also shares the way in which our threads wait, which may not suit it: `unshared` measures it without that.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import gymnasium as gym
 
 from podium import experiment as experiments
-from podium.bench.side_by_side import Side, Work
+from podium.bench.side_by_side import Row, Side, Work, race
 from podium.core import machine
 from podium.core.errors import MissingExtra
 from podium.settings import Experiment
@@ -155,3 +160,28 @@ def sb3_sides(plan: Plan, threads: int, quick: bool) -> list[Side]:
     other = 1 if threads > 1 else min(2, machine.cores())
     counts = (threads,) if quick else dict.fromkeys((threads, other))
     return [sb3_side(plan, n) for n in counts]
+
+
+def unshared(row: Row, plan: Plan, seconds: float, times: int = 3) -> Row:
+    """The row with SB3 on all cores in processes of its own, where threads wait as torch has it.
+
+    Importing podium sets OMP_WAIT_POLICY for the whole process; here torch is imported first. One thread never waits.
+    """
+    threads = machine.cores()
+    if threads == 1:
+        return row
+    code = f"import torch\nfrom podium.bench._agents import Plan, alone\nprint(alone({plan!r}, {threads}, {seconds}))"
+    theirs = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    rates = []
+    for _ in range(times):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=theirs)
+        if done.returncode:
+            raise RuntimeError(f"SB3 in a process of its own failed:\n{done.stderr}")
+        rates.append(float(done.stdout.split()[-1]))
+    rate = median(rates)
+    return row | {"peer_alone": rate, "peer_alone_threads": threads, "ratio_alone": row["ours"] / rate}
+
+
+def alone(plan: Plan, threads: int, seconds: float) -> float:
+    """Steps a second of SB3 by itself."""
+    return race([sb3_side(plan, threads)], 1, seconds)[0].rates[0]

@@ -18,6 +18,7 @@ from podium.bench._agents import (
     sb3_learn,
     sb3_model,
     sb3_sides,
+    unshared,
 )
 from podium.bench.side_by_side import Row, compare, effort
 from podium.roles.evaluator import Act
@@ -39,6 +40,7 @@ def main(rounds: int = 5, quick: bool = False) -> list[Row]:
         peers = sb3_sides(RL_ZOO, THREADS, quick)
         rows.append(compare(name, "steps/s", ours, peers, rounds, seconds, key=key, note=note, env=env))
     if not quick:
+        rows = [unshared(row, RL_ZOO, seconds) for row in rows]
         peer = [score(_sb3(seed)) for seed in SEEDS]
         for row in rows:
             ours_scores = [score(_podium(row["env"], seed)) for seed in SEEDS]

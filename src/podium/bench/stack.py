@@ -21,6 +21,7 @@ from podium.bench._agents import (
     sb3_model,
     sb3_sides,
     smaller,
+    unshared,
 )
 from podium.bench.side_by_side import Row, compare, effort, row
 from podium.core import machine
@@ -40,7 +41,8 @@ def main(rounds: int = 5, quick: bool = False) -> list[Row]:
         name = f"{members} PPO agents, {plan.name}; SB3 one by one"
         note = "SB3's agents run one after another, so their rate is that of one, which is what was measured"
         ours, peers = podium_side(plan, members, threads), sb3_sides(plan, threads, quick)
-        rows.append(compare(name, "steps/s", ours, peers, turns, seconds, key=key, note=note, members=members))
+        found = compare(name, "steps/s", ours, peers, turns, seconds, key=key, note=note, members=members)
+        rows.append(found if quick else unshared(found, plan, seconds))
     return [*rows, memory(1 if quick else 3, quick)]
 
 

@@ -205,7 +205,7 @@ def _repeat(x: Tensor, towers: int) -> Tensor:
 
 
 def _outer(g: Tensor, h: Tensor) -> Tensor:
-    """Gradient of the weights, gᵀ h: `[R, B, out]`, `[R, B, in]` -> `[R, out, in]`. A narrow product is the slow one."""
+    """Gradient of the weights, gᵀ h: `[R, B, out]`, `[R, B, in]` -> `[R, out, in]`. A narrow product is slow."""
     return torch.bmm(h.mT, g).mT if h.shape[2] < g.shape[2] else torch.bmm(g.mT, h)
 
 
