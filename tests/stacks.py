@@ -82,8 +82,9 @@ def gap(a: Tree, b: Tree) -> float:
     """The largest difference between two trees of the same shape."""
     a_flat, b_flat = tree.flatten(a), tree.flatten(b)
     assert a_flat.keys() == b_flat.keys()
-    gaps = [a_flat[k].double() - b_flat[k].double() for k in a_flat if a_flat[k].numel()]
-    return max(float(x.nan_to_num(nan=0.0).abs().max()) for x in gaps)  # inf - inf: a target KL that is off
+    pairs = [(a_flat[k].double(), b_flat[k].double()) for k in a_flat if a_flat[k].numel()]
+    # equal infinities (a target KL that is off) have no difference; a NaN on one side has an infinite one
+    return max(float((x - y).masked_fill(x == y, 0).nan_to_num(nan=float("inf")).abs().max()) for x, y in pairs)
 
 
 def layers(mlp: Mlp, numbers: Tensor, tower: int) -> list[Layer]:

@@ -87,7 +87,11 @@ class Agent:
     def play(self, env: str | None = None, seed: int = 0) -> Iterator[tuple[Array, float]]:
         """One episode, a step at a time: the picture, and the return so far."""
         settings = self._world(env).env
-        world = envs.make_one(settings.id, {**settings.kwargs, "render_mode": "rgb_array"})
+        try:
+            world = envs.make_one(settings.id, {**settings.kwargs, "render_mode": "rgb_array"})
+        except TypeError as error:
+            allowed = f"to be played an env takes render_mode and renders rgb_array ({error})"
+            raise ConfigError("env.id", settings.id, allowed) from error
         try:
             obs, total, done = world.reset(seed=seed)[0], 0.0, False
             yield _picture(world), total

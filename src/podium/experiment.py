@@ -14,12 +14,12 @@ from podium.algos.base import Algorithm, AlgoSettings
 from podium.algos.ppo import PPO
 from podium.core import config, hyper, machine
 from podium.core.errors import ConfigError, PodiumError, UnknownName
+from podium.core.imports import named
 from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.envs import make as envs
 from podium.envs.base import VecEnv
 from podium.envs.from_gymnasium import FromGymnasium
-from podium.nets.policy_critic import import_path
 from podium.ops.dist import of_space
 from podium.roles.collector import Collector
 from podium.roles.evaluator import Evaluator
@@ -49,7 +49,7 @@ def record(tree: dict[str, Any]) -> Experiment:
 
 def _algorithm(name: object) -> type[Any]:
     if isinstance(name, str) and ":" in name:
-        found: type[Any] = import_path("algo.name", name)
+        found: type[Any] = named("algo.name", name)
         settings = getattr(found, "Settings", None)
         if not (isinstance(settings, type) and issubclass(settings, AlgoSettings)):
             raise ConfigError(

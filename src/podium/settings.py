@@ -8,13 +8,14 @@ from pydantic import Field, create_model
 
 from podium.algos.base import AlgoSettings
 from podium.core.config import Section
+from podium.core.imports import Importable
 from podium.nets.policy_critic import NetSettings
 
 
 class EnvSettings(Section):
     """`env.*`"""
 
-    id: str = Field(description="a Gymnasium id, or module:Class of your own env")
+    id: Importable = Field(description="a Gymnasium id, or module:Class or file.py:Class of your own env")
     num: int = Field(8, ge=1, description="envs of each member")
     source: Literal["auto", "native", "gymnasium"] = "auto"
     normalise_obs: bool = False
@@ -45,7 +46,7 @@ class StopSettings(Section):
 
     steps: int | None = Field(100_000, ge=1, description="steps of each member")
     seconds: float | None = Field(None, gt=0)
-    fitness: float | None = Field(None, description="mean return of an evaluation, by the best member")
+    fitness: float | None = Field(None, description="mean return of an evaluation that every member has reached")
 
 
 class Experiment(Section):

@@ -81,6 +81,12 @@ def test_top_orders_by_best_fitness_with_nan_after_and_failed_last(ledger: Ledge
     assert ledger.top(0) == []
 
 
+def test_of_equal_members_the_one_that_got_there_sooner_ranks_first(ledger: Ledger) -> None:
+    ledger.add_members(member(i) for i in range(3))
+    ledger.add_scores([score(0, 30, 5.0), score(1, 10, 5.0), score(2, 20, 5.0)])
+    assert [row["id"] for row in ledger.top()] == [1, 2, 0]
+
+
 def test_the_first_failure_stays_and_a_failed_member_does_not_finish(ledger: Ledger) -> None:
     ledger.add_members([member(0), member(1)])
     ledger.fail(0, 10, "first")

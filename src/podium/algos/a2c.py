@@ -15,6 +15,7 @@ from torch import Tensor
 from podium.algos.base import AlgoSettings, Batch, annealed
 from podium.algos.on_policy import OnPolicy
 from podium.core.hyper import GeneValue, gene
+from podium.core.imports import Importable
 from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.core.tree import Tree
@@ -29,7 +30,7 @@ from podium.ops.shape import per_member
 class A2CSettings(AlgoSettings):
     """`algo.*` for A2C."""
 
-    name: str = "a2c"
+    name: Importable = "a2c"
     lr: GeneValue = gene(7e-4, 1e-6, 1.0)
     discount: GeneValue = gene(0.99, 0.5, 0.9999, "one-minus-log", most=1)
     lam: GeneValue = gene(1.0, 0.0, 1.0, "one-minus-log", most=1)

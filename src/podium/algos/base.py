@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from podium.core.config import Section
+from podium.core.imports import Importable
 from podium.core.spec import Spec
 from podium.core.tree import Tree
 
@@ -18,7 +19,7 @@ Batch = dict[str, Tensor]
 class AlgoSettings(Section):
     """`algo.*` of any algorithm: genes (declared with `gene`) and plan numbers (all others)."""
 
-    name: str
+    name: Importable
     steps: int = Field(1, ge=1, description="steps of each env in a rollout")
     anneal: tuple[str, ...] = ()
 

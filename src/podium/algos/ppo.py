@@ -19,6 +19,7 @@ from podium.algos.on_policy import Experience, OnPolicy
 from podium.core import streams as random
 from podium.core.errors import ConfigError
 from podium.core.hyper import GeneValue, gene
+from podium.core.imports import Importable
 from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.core.tree import Tree
@@ -33,7 +34,7 @@ from podium.ops.shape import per_member
 class PPOSettings(AlgoSettings):
     """`algo.*` for PPO."""
 
-    name: str = "ppo"
+    name: Importable = "ppo"
     lr: GeneValue = gene(3e-4, 1e-6, 1.0)
     discount: GeneValue = gene(0.99, 0.5, 0.9999, "one-minus-log", most=1)
     lam: GeneValue = gene(0.95, 0.0, 1.0, "one-minus-log", most=1)

@@ -22,8 +22,10 @@ def keep_memory() -> None:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: those it is bound to, or fewer if OMP_NUM_THREADS says so."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(bound, int(asked)) if asked.isdigit() and int(asked) else bound
 
 
 def use_threads(threads: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +11,7 @@ import gymnasium as gym
 import torch
 from gymnasium.envs.registration import EnvSpec
 
+from podium.core import imports
 from podium.core.errors import ConfigError, MissingExtra, UnknownName
 from podium.envs.base import VecEnv
 from podium.envs.from_gymnasium import FromGymnasium, spaces_of
@@ -79,10 +79,7 @@ def resolve(id: str) -> EnvSpec | Callable[..., Any]:
         if id not in gym.registry:
             raise UnknownName("env.id", id, gym.registry)
         return gym.registry[id]
-    try:
-        found = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError("env.id", id, f"{error}; write module:Class of a module that can be imported") from error
+    found = imports.module("env.id", id)
     target = getattr(found, name, None) or gym.registry.get(name)  # Gymnasium's own form names a module that registers
     if target is None:
         raise UnknownName("env.id", id, (f"{module}:{n}" for n in vars(found) if not n.startswith("_")))

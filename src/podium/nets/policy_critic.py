@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from podium.core.config import Section
-from podium.core.errors import ConfigError
+from podium.core.imports import Importable, named
 from podium.core.spec import Spec
 from podium.core.streams import Generators
 from podium.core.tree import Tree
@@ -27,16 +26,7 @@ class NetSettings(Section):
     hidden: tuple[PositiveInt, ...] = Field((64, 64), description="widths of the hidden layers")
     activation: Literal["tanh", "relu", "elu"] = "tanh"
     layer_norm: bool = False
-    module: str | None = Field(None, description="`package.module:factory` of your own nn.Module, factory(n_in, n_out)")
-
-
-def import_path(field: str, path: str) -> Any:
-    """What `package.module:name` names."""
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(field, path, f"write package.module:name of something importable ({error})") from error
+    module: Importable | None = Field(None, description="`module:factory` of your own nn.Module, factory(n_in, n_out)")
 
 
 class PolicyCritic:
@@ -60,7 +50,7 @@ class PolicyCritic:
             )
             self.params, self._extra = self._mlp.params, self._mlp.extra
         else:
-            factory: Factory = import_path("net.module", settings.module)
+            factory: Factory = named("net.module", settings.module)
             self._user = (
                 Stacked(generators, factory, n_in, self.dist.size, spec.device),
                 Stacked(generators, factory, n_in, 1, spec.device),

@@ -35,19 +35,20 @@ class Evaluator:
         returns = torch.zeros(shape, device=obs.device)
         objectives = torch.zeros(*shape, len(env.objectives), device=obs.device)
         count, length = torch.zeros(2, *shape[:2], dtype=torch.int64, device=obs.device)
-        before = torch.zeros(shape[:2], device=obs.device)  # what an episode had gained when it was cut
+        total = torch.zeros(shape[:2], device=obs.device)  # of the running episode; the env tells only whole ones
         for _ in range(self._max_steps * quota):
             step = env.step(act(obs))
             length += 1
+            total += step.reward
             obs, over = step.obs, step.terminated | step.truncated
             done = (over | (length >= self._max_steps)) & (count < quota)
             if done.any():
                 row, column = done.nonzero(as_tuple=True)
                 which = count[row, column]
-                returns[row, column, which] = (step.episode.reward - before)[row, column]
+                returns[row, column, which] = total[row, column]
                 objectives[row, column, which] = step.episode.objectives[row, column]
-                before = torch.where(done, step.episode.reward.masked_fill(over, 0), before)
-                length.masked_fill_(done, 0)
+                length.masked_fill_(done | over, 0)
+                total.masked_fill_(done | over, 0)
                 count += done
                 if bool((count == quota).all()):
                     break

@@ -20,7 +20,7 @@ SELECT id, parent, algo, fitness, coalesce(step, failed_step, born_step) AS step
 FROM members LEFT JOIN (
     SELECT *, row_number() OVER (PARTITION BY member ORDER BY fitness DESC NULLS LAST, step) AS place FROM scores
 ) ON member = id AND place = 1
-ORDER BY status = 'failed', fitness DESC NULLS LAST, id LIMIT ?
+ORDER BY status = 'failed', fitness DESC NULLS LAST, step NULLS LAST, id LIMIT ?
 """
 _REWIND = (
     "DELETE FROM scores WHERE step > :step OR member IN (SELECT id FROM members WHERE born_step > :step)",
@@ -121,7 +121,7 @@ class Ledger:
                 link.execute(statement, {"step": step})
 
     def top(self, k: int | None = None) -> list[dict[str, Any]]:
-        """Members by their best fitness; no fitness after any, failed last, ties by id.
+        """Members by their best fitness; no fitness after any, failed last, ties by steps, then id.
 
         `steps` and `seconds` are those of the best score. A member without one has fitness None.
         """

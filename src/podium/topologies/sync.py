@@ -107,9 +107,11 @@ class Sync:
             return "steps"
         if plan.stop_seconds is not None and self.seconds >= plan.stop_seconds:
             return "seconds"
-        if plan.stop_fitness is not None and float(self.best.max()) >= plan.stop_fitness:
+        if bool(self.pod.failed.all()):
+            return "failed"
+        if plan.stop_fitness is not None and bool((self.best[~self.pod.failed] >= plan.stop_fitness).all()):
             return "fitness"
-        return "failed" if bool(self.pod.failed.all()) else None
+        return None
 
     def _mark_failed(self) -> None:
         for row in (self.pod.failed & ~self._failed).nonzero().flatten().tolist():
