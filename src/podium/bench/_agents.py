@@ -165,13 +165,13 @@ def sb3_sides(plan: Plan, threads: int, quick: bool) -> list[Side]:
 def unshared(row: Row, plan: Plan, seconds: float, times: int = 3) -> Row:
     """The row with SB3 on all cores in processes of its own, where threads wait as torch has it.
 
-    Importing podium sets OMP_WAIT_POLICY for the whole process; here torch is imported first. One thread never waits.
+    Importing podium sets GOMP_SPINCOUNT for the whole process; here torch is imported first. One thread never waits.
     """
     threads = machine.cores()
     if threads == 1:
         return row
     code = f"import torch\nfrom podium.bench._agents import Plan, alone\nprint(alone({plan!r}, {threads}, {seconds}))"
-    theirs = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    theirs = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
     rates = []
     for _ in range(times):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=theirs)
