@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 OUT = Path(__file__).parent / "images" / "leaderboard.svg"
-COMMAND = 'podium train cartpole ppo train.members=8 "algo.lr=[1e-5,1e-2]" -o runs/eight'
+COMMAND = 'podium train cartpole ppo train.members=8 "algo.lr=[1e-5,1e-2]" stop.steps=20000 -o runs/eight'
 
 
 def main() -> None:

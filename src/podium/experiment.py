@@ -113,8 +113,9 @@ def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids:
 
 
 def threads(experiment: Experiment) -> int:
-    """Threads for torch: small stacks are bound by dispatch, and a second thread only costs them time."""
-    return experiment.train.threads or (machine.cores() if experiment.train.members >= 4 else 1)
+    """Threads for torch: small stacks are bound by dispatch, and a second thread gains them little or costs them time."""
+    large = experiment.train.members * experiment.algo.rows(experiment.env.num) >= 1024
+    return experiment.train.threads or (machine.cores() if large else 1)
 
 
 def build_pod(experiment: Experiment) -> Pod:

@@ -23,6 +23,10 @@ class AlgoSettings(Section):
     steps: int = Field(1, ge=1, description="steps of each env in a rollout")
     anneal: tuple[str, ...] = ()
 
+    def rows(self, envs: int) -> int:
+        """How many steps of a member go into one gradient: here, the whole rollout."""
+        return self.steps * envs
+
     def check(self, spec: Spec) -> None:
         """Refuse what does not fit together or does not fit the env; raises ConfigError."""
 

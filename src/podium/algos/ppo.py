@@ -52,6 +52,9 @@ class PPOSettings(AlgoSettings):
     log_std: float = Field(0.0, description="initial log standard deviation of continuous actions")
     anneal: tuple[Literal["lr", "clip", "entropy"], ...] = Field((), description="genes that fall to 0 over the run")
 
+    def rows(self, envs: int) -> int:
+        return self.batch
+
     def check(self, spec: Spec) -> None:
         rollout = self.steps * spec.envs
         if self.batch > rollout or rollout % self.batch:
