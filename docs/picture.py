@@ -23,7 +23,7 @@ def main() -> None:
         out = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
     heading, *rest = out.splitlines()
     table = rest[next(i for i, line in enumerate(rest) if line.startswith("runs/eight: ")) :]
-    console = Console(record=True, width=90, file=io.StringIO(), highlight=False)
+    console = Console(record=True, width=100, file=io.StringIO(), highlight=False)
     console.print(Text(f"$ {COMMAND}", "bold"))
     for line in (heading, "...", *table):
         console.print(Text(line.rstrip(), "bold" if re.match(r" *1 ", line) else ""))

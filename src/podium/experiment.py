@@ -113,7 +113,7 @@ def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids:
 
 
 def threads(experiment: Experiment) -> int:
-    """Threads for torch: small stacks are bound by dispatch, and a second thread gains them little or costs them time."""
+    """Threads for torch: small stacks are bound by dispatch, and a second thread gains them little."""
     large = experiment.train.members * experiment.algo.rows(experiment.env.num) >= 1024
     return experiment.train.threads or (machine.cores() if large else 1)
 
