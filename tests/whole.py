@@ -11,6 +11,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -105,3 +107,18 @@ class Broken(CartPole):
 
     def __init__(self, *_: Any) -> None:
         raise RuntimeError("no licence")
+
+
+class Bytes(gym.Env[Any, Any]):
+    """Observations of bytes; the reward is the action."""
+
+    observation_space = gym.spaces.Box(0, 255, (2, 2), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        self.t = 0
+        return np.full((2, 2), 200, np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        return np.full((2, 2), 50 * self.t, np.uint8), float(action), False, self.t == 4, {}

@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from podium import experiment as experiments
-from podium.core import tree
+from podium.core import config, tree
 from podium.core.errors import ConfigError, PodiumError
 from podium.envs import make as envs
 from podium.envs.native import SIMULATORS
@@ -26,7 +26,8 @@ Array = np.ndarray[Any, Any]
 def load(run: str | Path, member: int | None = None) -> Agent:
     """The best snapshot of a run's champion, or of the member of that id."""
     with Run.open(Path(run)) as folder:
-        experiment = experiments.validate(folder.config)
+        elsewhere = config.merge(folder.config, {"train": {"device": "cpu"}})  # one agent needs no GPU
+        experiment = experiments.validate(elsewhere)
         ids = [row["id"] for row in folder.ledger.members()]
         if member is not None and member not in ids:
             raise ConfigError("--member", member, f"this run has {', '.join(map(str, ids[:20]))}")

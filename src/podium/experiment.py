@@ -19,7 +19,6 @@ from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.envs import make as envs
 from podium.envs.base import VecEnv
-from podium.envs.from_gymnasium import FromGymnasium
 from podium.ops.dist import of_space
 from podium.roles.collector import Collector
 from podium.roles.evaluator import Evaluator
@@ -148,8 +147,6 @@ def build_single(experiment: Experiment, members: int = 1) -> Algorithm:
 
 def build_evaluator(experiment: Experiment, seed: int, episodes: int) -> Evaluator:
     """Simulators run all episodes side by side; objects of the outside world eight at a time."""
-    make = partial(build_env, experiment)
-    probe = make(1, 1)
-    probe.close()
-    width = 8 if isinstance(probe, FromGymnasium) else episodes
-    return Evaluator(make, seed, width, experiment.eval.max_steps)
+    env = experiment.env
+    width = 8 if envs.outside(env.id, episodes, env.source, env.kwargs) else episodes
+    return Evaluator(partial(build_env, experiment), seed, width, experiment.eval.max_steps)

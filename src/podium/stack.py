@@ -11,6 +11,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 
 from podium import experiment as experiments
+from podium.algos.base import Algorithm
 from podium.compose import compose
 from podium.core import machine, tree
 from podium.core.errors import PodiumError
@@ -37,10 +38,13 @@ class Stack:
         self._shape = self.obs_space.shape or ()
         self.members, self.envs = experiment.train.members, experiment.env.num
         self._streams = Streams(experiment.seed, range(self.members))
-        self.algorithm = experiments.build_algorithm(experiment, self.members, self._streams, range(self.members))
+        self.algorithm = self._build()
         self._rollout, self._filled = Rollout(experiment.algo.steps), 0
         self._pending: tuple[Tensor, Tensor] | None = None
         self.steps = 0  # of each member
+
+    def _build(self) -> Algorithm:
+        return experiments.build_algorithm(self.experiment, self.members, self._streams, range(self.members))
 
     def act(self, obs: Any, explore: bool = True) -> Array:
         """Actions for `obs`, as the envs take them: sampled and remembered for `store`, or the most likely ones."""
@@ -96,6 +100,7 @@ class Stack:
         """Go on from what `save` kept of a stack with the same settings."""
         state, info = tensors.load(Path(path), "stack")
         tensors.match(state, self._state(), Path(path))
+        self.algorithm = self._build()  # a fresh one, without noise drawn for steps that were never taken
         tree.copy(self.algorithm.learnt(), state["learnt"])
         tree.copy(self.algorithm.slot(), state["slot"])
         self._streams.load(state["streams"])
@@ -116,4 +121,4 @@ class Stack:
         space = self.action_space
         if isinstance(space, Discrete | MultiDiscrete):
             return np.asarray(action + space.start)
-        return np.clip(action, space.low, space.high) if isinstance(space, Box) else action
+        return np.clip(np.nan_to_num(action), space.low, space.high) if isinstance(space, Box) else action

@@ -24,7 +24,7 @@ from podium.roles.pod import Pod
 from podium.settings import Experiment
 from podium.store import checkpoint, tensors
 from podium.store.records import Member
-from podium.store.run import Run, admit, next_name
+from podium.store.run import Run, admit, config_of, next_name
 from podium.topologies.sync import Plan, Sync
 
 FIXED = ("seed", "env", "algo.name", "net", "train.members", "train.start")
@@ -94,15 +94,15 @@ def resume(
 
     Everything is checked, and the checkpoint is in memory, before anything on disk changes.
     """
-    with Run.open(Path(path)) as reader:
-        old = reader.config
+    old = config_of(Path(path))
     merged = config.merge(old, *(config.override(word) for word in overrides))
     complete = experiments.record(merged).model_dump(mode="json")
     changed = _changed(experiments.record(old).model_dump(mode="json"), complete)
     experiment = experiments.validate(merged)
     if not checkpoint.found(Path(path)) and not any((Path(path) / "members").glob("*")):
         return _begin(experiment, Path(path), True, quiet, on_report)  # it was killed before it had begun
-    saved = _read(Path(path), step)
+    with Run.open(Path(path)) as reader:
+        saved = _read(Path(path), step)
     with _Interrupt() as interrupt, Sink(_console(experiment, quiet), on_report) as sink:
         pod = experiments.build_pod(experiment)
         sync = Sync(pod, reader, _plan(experiment), sink, interrupt.happened)

@@ -40,9 +40,10 @@ class OnPolicy:
 
     def _inputs(self, obs: Tensor) -> Tensor:
         """`[M, ..., *O]` as the network takes it, `[M, B, O]`."""
+        obs = _numbers(obs)
         if self.obs_stats is not None:
             obs = self.obs_stats.normalise(obs)
-        return obs.reshape(len(obs), -1, self._size).float()
+        return obs.reshape(len(obs), -1, self._size)
 
     @torch.no_grad()
     def experience(self, batch: Batch, discount: Tensor, lam: Tensor) -> Experience:
@@ -81,7 +82,7 @@ class OnPolicy:
     def observe(self, batch: Batch) -> None:
         """Take the rollout's observations into the statistics: after learning, so that acting and learning agree."""
         if self.obs_stats is not None:
-            self.obs_stats.update(batch["obs"].flatten(1, 2))
+            self.obs_stats.update(_numbers(batch["obs"]).flatten(1, 2))
 
     def learnt(self) -> Tree:
         stats = {"obs": self.obs_stats, "return": self.return_stats}
@@ -89,3 +90,8 @@ class OnPolicy:
 
     def slot(self) -> Tree:
         return {"carried": self.carried}
+
+
+def _numbers(obs: Tensor) -> Tensor:
+    """Observations as float32; bytes (images) scaled to 0..1."""
+    return obs / 255 if obs.dtype == torch.uint8 else obs.float()

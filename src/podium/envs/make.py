@@ -43,11 +43,21 @@ def make(
             raise ConfigError("env.source", source, f"{id} has no simulator; there are {', '.join(SIMULATORS)}")
         if kwargs:
             raise ConfigError("env.kwargs", kwargs, "a simulator takes none; use env.source=gymnasium")
-    if twin and not kwargs and (source == "native" or (source == "auto" and members * envs > FEW.get(id, 0))):
+    if twin is not None and simulated(id, members * envs, source, kwargs):
         return twin(members, envs, device)
     if _is_vec_env(target):
         return target(members, envs, device, **kwargs)  # type: ignore[no-any-return, operator]
     return FromGymnasium(partial(_build, target, kwargs), members, envs, device)
+
+
+def simulated(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether `count` envs of this id would come from a native simulator."""
+    return id in SIMULATORS and not kwargs and (source == "native" or (source == "auto" and count > FEW.get(id, 0)))
+
+
+def outside(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether they would be objects of Gymnasium's, stepped one by one."""
+    return not simulated(id, count, source, kwargs) and not _is_vec_env(resolve(id))
 
 
 def make_one(id: str, kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:

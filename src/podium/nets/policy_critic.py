@@ -11,6 +11,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from podium.core.config import Section
+from podium.core.errors import ConfigError
 from podium.core.imports import Importable, named
 from podium.core.spec import Spec
 from podium.core.streams import Generators
@@ -55,10 +56,22 @@ class PolicyCritic:
                 Stacked(generators, factory, n_in, self.dist.size, spec.device),
                 Stacked(generators, factory, n_in, 1, spec.device),
             )
+            self._try(settings.module, torch.zeros(spec.members, 2, n_in, device=spec.device))
             self._extra = torch.tensor([self.dist.extra] * spec.members, device=spec.device)
             self.params = [p for net in self._user for p in net.params]
             if self.dist.extra:
                 self.params.append(self._extra.requires_grad_())
+
+    def _try(self, name: str, obs: Tensor) -> None:
+        """Refuse a module that cannot be stacked, before anything has begun."""
+        for net, size in zip(self._user or (), (self.dist.size, 1), strict=True):
+            try:
+                shape = tuple(net(obs).shape)
+            except Exception as error:
+                raise ConfigError("net.module", name, f"it cannot be run as a stack ({error})") from error
+            if shape != (*obs.shape[:2], size):
+                wanted = f"from [B, {obs.shape[2]}] it must make [B, {size}], not {list(shape[1:])}"
+                raise ConfigError("net.module", name, wanted)
 
     def __call__(self, obs: Tensor) -> tuple[Params, Tensor]:
         if self._user is None:

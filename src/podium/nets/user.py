@@ -13,8 +13,10 @@ Factory = Callable[[int, int], nn.Module]
 
 
 class Stacked:
-    """M copies of a single-agent module, run as one by `torch.func` (slower than `Mlp`; any module works).
+    """M copies of a single-agent module, run as one by `torch.func`, which is slower than `Mlp`.
 
+    The module must be a function of its input: no dropout, which draws from a stream of nobody's, and no running
+    statistics, which acting would move. Layer normalisation, convolutions, attention and the like are fine.
     A stack of one runs the module itself. Buffers belong to the member and are copied with it.
     """
 

@@ -19,7 +19,8 @@ class Rollout:
         if not self.data:
             for name, value in values.items():
                 shape = (len(value), self.steps, *value.shape[1:])
-                self.data[name] = torch.empty(shape, dtype=value.dtype, device=value.device)
+                with torch.inference_mode(False):  # else only inference mode could write to it later
+                    self.data[name] = torch.empty(shape, dtype=value.dtype, device=value.device)
             self._rows = list(zip(*(x.unbind(1) for x in self.data.values()), strict=True))
         for row, value in zip(self._rows[t], values.values(), strict=True):
             row.copy_(value)

@@ -38,6 +38,8 @@ class Pod:
         self.ids = torch.tensor(list(ids))
         self.steps = torch.zeros(len(self.ids), dtype=torch.int64)
         self.failed = torch.zeros(len(self.ids), dtype=torch.bool)
+        # Whether `state` holds the envs, too; if not, episodes end at every checkpoint.
+        self.exact = collector.env.state() is not None
 
     def train(self, updates: int) -> Report:
         """Collect and learn `updates` times; the last metrics, with the episodes that ended and their returns."""
@@ -82,10 +84,11 @@ class Pod:
         """Put what `read` returned (here or elsewhere) into some rows."""
         tree.put(self.algorithm.learnt(), torch.tensor(rows), members)
 
-    @property
-    def exact(self) -> bool:
-        """Whether `state` holds the envs, too; if not, episodes end at every checkpoint."""
-        return self.collector.env.state() is not None
+    def restart(self) -> None:
+        """End all episodes and begin new ones; what the rows had summed up over them ends, too."""
+        self.collector.restart()
+        for total in tree.flatten(self.algorithm.slot()).values():
+            total.zero_()
 
     def state(self) -> Tree:
         """Everything a resumed pod needs to go on as if nothing had happened."""

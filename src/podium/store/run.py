@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class Run:
     @classmethod
     def open(cls, path: Path, write: bool = False) -> Run:
         """An existing run, for reading, or with `write` for going on with it."""
-        config = _config(path)
+        config = config_of(path)
         if not write:
             return cls(path, config, None)
         lock = Lock(path / "lock")
@@ -89,8 +90,8 @@ class Run:
         return self.path / "log.txt"
 
     def log(self, line: str) -> None:
-        """Append a line with its time to log.txt."""
-        with self.log_path.open("a", encoding="utf-8") as file:
+        """Append a line with its time to log.txt; a full disk loses the line and not the run."""
+        with suppress(OSError), self.log_path.open("a", encoding="utf-8") as file:
             file.write(f"{datetime.now().isoformat(' ', 'seconds')}  {line}\n")
 
     def snapshot(self, member: int, tree: Tree, info: dict[str, Any]) -> Path:
@@ -151,7 +152,7 @@ def _clear(path: Path) -> None:
             file.unlink()
 
 
-def _config(path: Path) -> dict[str, Any]:
+def config_of(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise CheckpointError(f"{path}: no such run")
     file = path / "config.yaml"

@@ -11,12 +11,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from podium.core.errors import PodiumError
 from podium.core.tree import Tree
 from podium.roles.pod import Pod
 from podium.store import checkpoint
 from podium.store.records import Score
 from podium.store.run import Run
+
+LEDGER_SECONDS = 5.0
+"""Between two reports in the ledger, which keeps them all."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Sync:
         self._episodes, self._returns = torch.zeros(members), torch.zeros(members)
         self._recent = torch.full((members,), math.nan)
         self._seconds_before, self._started = 0.0, time.perf_counter()
+        self._saved = -1  # the step of the checkpoint that was written or loaded last
+        self._noted = -math.inf
 
     @property
     def step(self) -> int:
@@ -74,8 +78,9 @@ class Sync:
         self.best.copy_(state["best"])
         self.evaluated.copy_(state["evaluated"])
         self._failed, self._seconds_before = self.pod.failed.clone(), seconds
+        self._saved = self.step
         if not self.pod.exact:
-            self.pod.collector.restart()
+            self.pod.restart()
 
     def train(self) -> str:
         """Train until done; returns why it stopped: "steps", "seconds", "fitness", "failed" or "interrupted"."""
@@ -94,7 +99,7 @@ class Sync:
                 reported, at = now, self.step
         if reason != "interrupted":
             self.evaluate()
-        self.checkpoint()
+        self.save()
         if reason != "interrupted":
             self.run.ledger.finish(self.pod.ids.tolist(), self.step)
         return reason
@@ -118,7 +123,6 @@ class Sync:
             member = int(self.pod.ids[row])
             reason = "a number in its observation, reward or gradient is not finite"
             self.run.ledger.fail(member, self.step, reason)
-            self.run.log(f"member {member} failed at step {self.step}: {reason}")
             self.sink.note(f"member {member} failed at step {self.step}: {reason}")
         self._failed = self.pod.failed.clone()
 
@@ -128,30 +132,35 @@ class Sync:
             return
         returns, _ = self.pod.evaluate(range(len(self.pod.ids)), self.plan.episodes)
         fitness, scores = returns.mean(1).cpu(), []
-        better = (fitness > self.best) & ~self.pod.failed
+        better = (fitness > self.best) & fitness.isfinite() & ~self.pod.failed
         for row, (member, values) in enumerate(zip(self.pod.ids.tolist(), returns.tolist(), strict=True)):
             if not self.pod.failed[row] and math.isfinite(fitness[row]):
                 scores.append(Score(member, self.step, self.seconds, values, bool(better[row])))
-        with self._disk("scores"):
-            for row in better.nonzero().flatten().tolist():
-                member = int(self.pod.ids[row])
-                self.run.snapshot(member, self.pod.read([row]), {"step": self.step, "fitness": float(fitness[row])})
-            self.run.ledger.add_scores(scores)
+        for row in better.nonzero().flatten().tolist():
+            member = int(self.pod.ids[row])
+            self.run.snapshot(member, self.pod.read([row]), {"step": self.step, "fitness": float(fitness[row])})
+        self.run.ledger.add_scores(scores)
         self.best = torch.where(better, fitness, self.best)
         self.evaluated.fill_(self.step)
 
-    def _disk(self, what: str) -> _Disk:
-        return _Disk(f"{what} of step {self.step} could not be written")
-
     def checkpoint(self) -> None:
-        """Save everything; a full disk is a warning, and the checkpoint before stays."""
-        info = {"seconds": self.seconds, "events": self.sink.position(), "exact": self.pod.exact}
+        """Save everything; on a full disk the run goes on with a warning, and the checkpoint before stays."""
         try:
-            checkpoint.write(self.run.path, self.step, self.state(), info)
+            self.save()
         except OSError as error:
             self.sink.note(f"warning: the checkpoint of step {self.step} was not written ({error}); training goes on")
+            if not self.pod.exact:  # as if it had been written: no file decides how a run goes on
+                self.pod.restart()
+
+    def save(self) -> None:
+        """Write a checkpoint, unless there is one of this step; an env that cannot be saved ends its episodes here."""
+        if self._saved == self.step:
+            return
+        info = {"seconds": self.seconds, "events": self.sink.position(), "exact": self.pod.exact}
+        checkpoint.write(self.run.path, self.step, self.state(), info)
+        self._saved = self.step
         if not self.pod.exact:
-            self.pod.collector.restart()
+            self.pod.restart()
 
     def _window(self, metrics: dict[str, Tensor]) -> None:
         self._episodes += metrics["episodes"]
@@ -165,7 +174,9 @@ class Sync:
         healthy = self._recent[~self.pod.failed & self._recent.isfinite()]
         best = float(self.best.max())
         left = None if self.plan.stop_steps is None else max(0, self.plan.stop_steps - self.step) / max(rate, 1e-9)
-        self.run.ledger.report(self.step, self.seconds, members)
+        if self.seconds - self._noted >= LEDGER_SECONDS:
+            self._noted = self.seconds
+            self.run.ledger.report(self.step, self.seconds, members)
         self.sink.report(
             {
                 "step": self.step,
@@ -180,18 +191,3 @@ class Sync:
                 "members": members,
             }
         )
-
-
-class _Disk:
-    """Turns a failed write that the run cannot do without into a message that says what still stands."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, OSError):
-            raise PodiumError(
-                f"{self._what} ({error}); the last checkpoint is whole: make room, then podium resume"
-            ) from error
