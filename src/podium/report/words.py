@@ -11,6 +11,8 @@ NOTHING = "-"
 
 def gene(value: Any) -> str:
     """A hyperparameter, short: 3e-4, 0.98, 0.9995, 64, relu."""
+    if value is None:
+        return "off"
     if not isinstance(value, float):
         return str(value)
     if value == 0 or not math.isfinite(value):
