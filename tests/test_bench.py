@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from podium.bench import _agents, side_by_side
-from podium.bench.side_by_side import Side, compare, effort, interval, race, row
+from podium.bench import _agents
+from podium.bench import _side_by_side as side_by_side
+from podium.bench._side_by_side import Side, compare, effort, interval, race, row
 from podium.core.errors import MissingExtra
 
 KEYS = {"name", "ours", "peer", "ratio", "low", "high", "unit", "threads", "rounds", "cold"}

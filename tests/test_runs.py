@@ -204,7 +204,7 @@ def test_a_run_killed_at_birth_begins_anew(done: Path, tmp_path: Path) -> None:
 
 
 def test_a_fitness_that_is_not_finite_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pod, "evaluate", lambda self, rows, episodes: (torch.full((1, 2), torch.inf), None))
+    monkeypatch.setattr(Pod, "evaluate", lambda *_: (torch.full((1, 2), torch.inf), None))
     result = podium.train(*PPO, "stop.fitness=1", out=tmp_path / "run")
     assert result.reason == "steps" and result.top[0]["fitness"] is None
     assert not list((tmp_path / "run/members").iterdir())
@@ -332,3 +332,34 @@ def test_when_all_fail_the_exit_code_is_one(tmp_path: Path) -> None:
     words = ("env=whole:Faulty", "env.kwargs.row=0", "stop.steps=8192", "algo.steps=16", *SMALL)
     code, _, err = whole.command("train", *words, "-o", tmp_path / "run")
     assert code == 1 and "all members failed at step" in err
+
+
+def test_an_evaluation_is_interrupted_and_made_up_for(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, real, calls = tmp_path / "run", Pod.evaluate, []
+
+    def interrupt(self: Pod, rows: Any, episodes: int, stop: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(self, rows, episodes, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pod, "evaluate", interrupt)
+        assert podium.train(*PPO, *THREE, out=run).reason == "interrupted"
+    podium.resume(run)
+    same(done, run)
+
+
+def test_stop_steps_must_lie_ahead(done: Path, tmp_path: Path) -> None:
+    run = copy(done, tmp_path)
+    before = whole.files(run)
+    with pytest.raises(PodiumError, match=r"stop\.steps: 1024 .*2048"):
+        podium.resume(run, "stop.steps=1024")
+    assert whole.files(run) == before
+
+
+def test_all_members_failing_in_the_last_rollout_is_a_failure(tmp_path: Path) -> None:
+    words = ("env=whole:Faulty", "env.kwargs.row=0", "env.kwargs.what=reward", "algo.steps=64", "algo.batch=64", *SMALL)
+    assert podium.train(*words, "stop.steps=512", out=tmp_path / "run").reason == "failed"

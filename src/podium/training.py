@@ -71,7 +71,7 @@ def train(
 def _begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_report: OnReport | None) -> Result:
     admit(path, fresh)
     with _Interrupt() as interrupt, Sink(_console(experiment, quiet), on_report) as sink:
-        pod = experiments.build_pod(experiment)
+        pod = _build(experiment)
         start = _start_from(pod, experiment) if experiment.train.start is not None else None
         with Run.create(path, experiment.model_dump(mode="json"), fresh) as run, _disk(run):
             run.ledger.add_members(_members(pod, experiment))
@@ -104,9 +104,12 @@ def resume(
     with Run.open(Path(path)) as reader:
         saved = _read(Path(path), step)
     with _Interrupt() as interrupt, Sink(_console(experiment, quiet), on_report) as sink:
-        pod = experiments.build_pod(experiment)
+        pod = _build(experiment)
         sync = Sync(pod, reader, _plan(experiment), sink, interrupt.happened)
         _load(sync, saved, changed)
+        if "stop.steps" in changed and experiment.stop.steps is not None and experiment.stop.steps <= sync.step:
+            allowed = f"more than the {sync.step} steps that the run has already"
+            raise ConfigError("stop.steps", experiment.stop.steps, allowed)
         genes = _apply_genes(pod, experiment, changed)
         with Run.open(Path(path), write=True) as run, _disk(run):
             if (run.config, checkpoint.found(run.path)) != (old, saved.found):
@@ -120,7 +123,19 @@ def resume(
             sink.open(run, saved.info["events"])
             if not saved.info["exact"] and not _on_schedule(experiment, sync.step):
                 sink.note(_STATISTICAL)
+            sink.note(f"resumed from step {sync.step:,}")
             return _run(sync, sink, experiment)
+
+
+def _build(experiment: Experiment) -> Pod:
+    """The pod, or a refusal where the memory does not hold it."""
+    try:
+        return experiments.build_pod(experiment)
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, MemoryError) or "allocate" in str(error):
+            size = f"{experiment.train.members} members x {experiment.env.num} envs"
+            raise ConfigError("train.members, env.num", size, "what fits into memory") from error
+        raise
 
 
 def _run(sync: Sync, sink: Sink, experiment: Experiment) -> Result:
@@ -128,6 +143,7 @@ def _run(sync: Sync, sink: Sink, experiment: Experiment) -> Result:
     try:
         sink.start(f"{_title(experiment)}  ->  {sync.run.path}")
         reason = sync.train()
+        sync.run.log(f"stopped at step {sync.step}: {reason}")
         sink.stop()
         return Result(sync.run.path, sync.run.ledger.top(), sync.step, reason)
     finally:

@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium as gym
 
 from podium import experiment as experiments
-from podium.bench.side_by_side import Row, Side, Work, race
+from podium.bench._side_by_side import Row, Side, Work, race
 from podium.core import machine
 from podium.core.errors import MissingExtra
 from podium.settings import Experiment

@@ -16,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from podium.bench.side_by_side import Row, Side, Work, compare, effort
+from podium.bench._side_by_side import Row, Side, Work, compare, effort
 from podium.core.errors import MissingExtra
 from podium.core.streams import Streams
 from podium.envs.native.cartpole import CartPole

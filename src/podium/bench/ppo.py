@@ -20,7 +20,7 @@ from podium.bench._agents import (
     sb3_sides,
     unshared,
 )
-from podium.bench.side_by_side import Row, compare, effort
+from podium.bench._side_by_side import Row, compare, effort
 from podium.roles.evaluator import Act
 
 THREADS = 1  # what one agent is given by `podium train`

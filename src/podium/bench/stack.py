@@ -23,7 +23,7 @@ from podium.bench._agents import (
     smaller,
     unshared,
 )
-from podium.bench.side_by_side import Row, compare, effort, row
+from podium.bench._side_by_side import Row, compare, effort, row
 from podium.core import machine
 
 MEMBERS = 32

@@ -17,6 +17,10 @@ Act = Callable[[Tensor], Tensor]
 """`[R, E, *O]` -> actions `[R, E, ...]`"""
 
 
+class Interrupted(Exception):
+    """An evaluation was asked to stop before it was done."""
+
+
 class Evaluator:
     """Runs a fixed number of episodes in every env, so that short episodes count no more than long ones."""
 
@@ -25,8 +29,13 @@ class Evaluator:
         self._built: dict[tuple[int, int], VecEnv] = {}
 
     @torch.no_grad()
-    def evaluate(self, act: Act, names: Sequence[str], episodes: int) -> tuple[Tensor, Tensor]:
-        """Returns `[R, episodes]` and objectives `[R, episodes, K]` of R policies; `names` seed their envs."""
+    def evaluate(
+        self, act: Act, names: Sequence[str], episodes: int, stop: Callable[[], bool] = lambda: False
+    ) -> tuple[Tensor, Tensor]:
+        """Returns `[R, episodes]` and objectives `[R, episodes, K]` of R policies; `names` seed their envs.
+
+        Raises Interrupted as soon as `stop` says so.
+        """
         envs = max(n for n in range(1, min(self._envs, episodes) + 1) if episodes % n == 0)
         env = self._env(len(names), envs)
         obs = env.reset(Streams(self._seed, [f"evaluate/{name}" for name in names]))
@@ -37,6 +46,8 @@ class Evaluator:
         count, length = torch.zeros(2, *shape[:2], dtype=torch.int64, device=obs.device)
         total = torch.zeros(shape[:2], device=obs.device)  # of the running episode; the env tells only whole ones
         for _ in range(self._max_steps * quota):
+            if stop():
+                raise Interrupted
             step = env.step(act(obs))
             length += 1
             total += step.reward

@@ -61,11 +61,15 @@ class Pod:
             return None
         return (1 - self.steps.double() / self._horizon).clamp_(min=0).float().to(self.collector.obs.device)
 
-    def evaluate(self, rows: Sequence[int], episodes: int) -> tuple[Tensor, Tensor]:
-        """Returns `[R, episodes]` and objectives `[R, episodes, K]` of some rows."""
+    def evaluate(
+        self, rows: Sequence[int], episodes: int, stop: Callable[[], bool] = lambda: False
+    ) -> tuple[Tensor, Tensor]:
+        """Returns `[R, episodes]` and objectives `[R, episodes, K]` of some rows; Interrupted if `stop` comes first."""
         algorithm = self._rows(rows)
         names = [f"{self.ids[row]}/{self.steps[row]}" for row in rows]
-        return self.evaluator.evaluate(lambda obs: algorithm.act(obs, {}, explore=False)[0]["action"], names, episodes)
+        return self.evaluator.evaluate(
+            lambda obs: algorithm.act(obs, {}, explore=False)[0]["action"], names, episodes, stop
+        )
 
     def _rows(self, rows: Sequence[int]) -> Algorithm:
         if list(rows) == list(range(len(self.ids))):

@@ -136,7 +136,7 @@ def admit(path: Path, fresh: bool) -> None:
     if not path.is_dir() or not any(p.name != "lock" and p.suffix != ".tmp" for p in path.iterdir()):
         return
     if not fresh:
-        raise ConfigError("-o", str(path), "name another folder, or pass -D to start it afresh")
+        raise ConfigError("-o", str(path), "it is not empty; name another folder, or pass -D to start it afresh")
     if not any((path / name).is_file() for name in ("config.yaml", "ledger.sqlite")):
         raise ConfigError("-o", str(path), "it holds files but no run, so -D will not touch it; name another folder")
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from podium.core.tree import Tree
+from podium.roles.evaluator import Interrupted
 from podium.roles.pod import Pod
 from podium.store import checkpoint
 from podium.store.records import Score
@@ -54,6 +55,7 @@ class Sync:
         members = len(pod.ids)
         self.best = torch.full((members,), -math.inf)
         self.evaluated = torch.full((), -1, dtype=torch.int64)
+        self.owed = torch.zeros((), dtype=torch.bool)  # an evaluation that an interruption cut short
         self._failed = pod.failed.clone()
         self._episodes, self._returns = torch.zeros(members), torch.zeros(members)
         self._recent = torch.full((members,), math.nan)
@@ -71,12 +73,13 @@ class Sync:
         return self._seconds_before + time.perf_counter() - self._started
 
     def state(self) -> Tree:
-        return {"pod": self.pod.state(), "best": self.best, "evaluated": self.evaluated}
+        return {"pod": self.pod.state(), "best": self.best, "evaluated": self.evaluated, "owed": self.owed}
 
     def load(self, state: Tree, seconds: float) -> None:
         self.pod.load(state["pod"])
         self.best.copy_(state["best"])
         self.evaluated.copy_(state["evaluated"])
+        self.owed.copy_(state["owed"])
         self._failed, self._seconds_before = self.pod.failed.clone(), seconds
         self._saved = self.step
         if not self.pod.exact:
@@ -85,6 +88,8 @@ class Sync:
     def train(self) -> str:
         """Train until done; returns why it stopped: "steps", "seconds", "fitness", "failed" or "interrupted"."""
         plan, reported, at = self.plan, time.perf_counter(), self.step
+        if self.owed:
+            self.evaluate()
         while not (reason := self._stop()):
             before = self.step
             metrics = self.pod.train(1)
@@ -106,14 +111,14 @@ class Sync:
 
     def _stop(self) -> str | None:
         plan = self.plan
+        if bool(self.pod.failed.all()):
+            return "failed"
         if self._interrupted():
             return "interrupted"
         if plan.stop_steps is not None and self.step >= plan.stop_steps:
             return "steps"
         if plan.stop_seconds is not None and self.seconds >= plan.stop_seconds:
             return "seconds"
-        if bool(self.pod.failed.all()):
-            return "failed"
         if plan.stop_fitness is not None and bool((self.best[~self.pod.failed] >= plan.stop_fitness).all()):
             return "fitness"
         return None
@@ -130,7 +135,12 @@ class Sync:
         """Score every member, and keep the weights of those that are better than they have ever been."""
         if int(self.evaluated) == self.step:
             return
-        returns, _ = self.pod.evaluate(range(len(self.pod.ids)), self.plan.episodes)
+        self.owed.fill_(True)
+        try:
+            returns, _ = self.pod.evaluate(range(len(self.pod.ids)), self.plan.episodes, self._interrupted)
+        except Interrupted:
+            return
+        self.owed.fill_(False)
         fitness, scores = returns.mean(1).cpu(), []
         better = (fitness > self.best) & fitness.isfinite() & ~self.pod.failed
         for row, (member, values) in enumerate(zip(self.pod.ids.tolist(), returns.tolist(), strict=True)):
