@@ -21,13 +21,12 @@ class Reinforce:
         self.act, self.slot, self.optimiser = self.core.act, self.core.slot, Adam(self.core.net.params)
 
     def learn(self, batch, remaining=None):
-        genes, net = self.genes, self.core.net
-        data = self.core.experience(batch, genes["discount"], lam=1.0)  # returns and advantages, [M, T * E]
+        net, data = self.core.net, self.core.experience(batch, self.genes["discount"], lam=1.0)  # [M, T * E]
         params, value = net(data["obs"])
         policy = -(net.dist.log_prob(params, data["action"]) * data["advantage"]).mean(1)
         loss = policy + 0.5 * (value - data["return"]).square().mean(1)  # a mean over data, [M]
         backward(loss, net.params)  # a sum over members
-        self.optimiser.step(genes["lr"])
+        self.optimiser.step(self.genes["lr"])
         return {"policy": policy.detach(), "finite": loss.isfinite() & net.finite()}
 
     def learnt(self):
