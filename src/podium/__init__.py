@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-# Before torch is imported: threads that wait spin for a bounded time and then sleep. For 32 members on two threads that
-# kept 23k steps/s beside two busy processes, where the default kept 15k; never spinning lost a third on an idle machine.
+# Before torch is imported: threads that wait spin for a bounded time and then sleep. For 32 members on two threads
+# that kept 23k steps/s beside two busy processes, where the default kept 15k; never spinning lost a third of the
+# speed on an idle machine.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 __version__ = "0.1.0"
