@@ -17,9 +17,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
-run: $(READY) ## train PPO on CartPole, then evaluate the champion
-	$(BIN)/podium train cartpole ppo -o runs/cartpole -D
-	$(BIN)/podium eval runs/cartpole
+run: $(READY) ## a tournament of 16 PPO members on CartPole, then its champion in Gymnasium's own env
+	$(BIN)/podium evolve cartpole ppo tournament -o runs/tournament -D
+	$(BIN)/podium eval runs/tournament --env CartPole-v1
 
 check: lint types fast ## lint, types and the fast tests: three minutes
 
@@ -43,6 +43,9 @@ bench: $(READY) ## side by side with its peers
 	$(BIN)/podium bench ppo
 	$(BIN)/podium bench stack
 	$(BIN)/podium bench env
+	$(BIN)/podium bench evolve
+	$(BIN)/podium bench orchestrator
+	$(BIN)/podium bench pareto
 
 format: $(READY) ## put the code in its canonical form
 	$(BIN)/ruff check --fix .

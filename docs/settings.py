@@ -46,7 +46,7 @@ MEANING = {
 def tables() -> str:
     """One table a section; one of `algo` for each algorithm."""
     parts = [_table("seed", "", {"seed": settings.Experiment.model_fields["seed"]})]
-    for name, field in settings.Experiment.model_fields.items():
+    for name, field in settings.Evolution.model_fields.items():
         if name == "algo":
             for algo, cls in experiment.ALGORITHMS.items():
                 parts.append(_table(f"algo: {algo}", "algo.", cls.Settings.model_fields))

@@ -201,13 +201,44 @@ def age(path: Path) -> None:
 
 def reshape(path: Path) -> None:
     state, info = checkpoint.read(path)
-    state["pod"]["learnt"]["weights"]["0"] = state["pod"]["learnt"]["weights"]["0"][..., :-1].clone()
+    learnt = state["pods"]["0"]["learnt"]
+    learnt["weights"]["0"] = learnt["weights"]["0"][..., :-1].clone()
     tensors.save(path, state, info, "checkpoint")
 
 
 def strip(path: Path) -> None:
     state, info = checkpoint.read(path)
-    del state["pod"]["learnt"]["optimiser"]
+    del state["pods"]["0"]["learnt"]["optimiser"]
+    tensors.save(path, state, info, "checkpoint")
+
+
+def unseat(path: Path) -> None:
+    state, info = checkpoint.read(path)
+    state["pods"]["0"]["slot"]["env"]["now"].popitem()
+    tensors.save(path, state, info, "checkpoint")
+
+
+def numb(path: Path) -> None:
+    state, info = checkpoint.read(path)
+    state["orchestrator"]["rng"] = state["orchestrator"]["rng"][:-1].clone()
+    tensors.save(path, state, info, "checkpoint")
+
+
+def behead(path: Path) -> None:
+    state, info = checkpoint.read(path)
+    del state["orchestrator"]
+    tensors.save(path, state, info, "checkpoint")
+
+
+def forget(path: Path) -> None:
+    state, info = checkpoint.read(path)
+    del info["orchestrator"]["best"]
+    tensors.save(path, state, info, "checkpoint")
+
+
+def unname(path: Path) -> None:
+    state, info = checkpoint.read(path)
+    info["orchestrator"]["population"]["rows"][0][0]["nickname"] = "Bob"
     tensors.save(path, state, info, "checkpoint")
 
 
@@ -216,8 +247,13 @@ DAMAGE = {
     cut: "truncated",
     empty: "truncated",
     age: "version 9, this Podium reads 1",
-    reshape: "wrong shape: tensor pod.learnt.weights.0",
+    reshape: "wrong shape: tensor pods.0.learnt.weights.0",
     strip: "is absent in the file",
+    unseat: "env: not the state of 1 x 8 CartPole",
+    numb: "wrong shape: tensor orchestrator.rng",
+    behead: "not a checkpoint of this run",
+    forget: "not a checkpoint of this run",
+    unname: "not a checkpoint of this run",
 }
 
 

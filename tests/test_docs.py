@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import re
 import shlex
 import sys
@@ -13,9 +14,8 @@ import pytest
 import typer
 
 import podium
-from podium import cli
+from podium import cli, entrants
 from podium.compose import compose
-from podium.experiment import validate
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -50,14 +50,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_commands_and_their_options_exist(page: Path) -> None:
     known = typer.main.get_command(cli.app)
     for line in re.findall(r"^    (podium .*)", page.read_text(), re.MULTILINE):
-        name, *words = shlex.split(line)[1:]
+        name, *words = shlex.split(line, comments=True)[1:]
         command = known.commands[name]  # type: ignore[attr-defined]
         options = {option for parameter in command.params for option in parameter.opts}
         unknown = {word for word in words if word.startswith("-")} - options
         assert not unknown, f"{line}: {unknown}"
-        if name == "train" and not any(word.endswith((".yaml", ".py")) or ":" in word for word in words):
-            settings = words[: words.index("-o")] if "-o" in words else words
-            validate(compose(settings))
+        if name in ("train", "evolve") and not any(word.endswith((".yaml", ".py")) or ":" in word for word in words):
+            tree = compose(list(itertools.takewhile(lambda word: not word.startswith("-"), words)))
+            entrants.validate(entrants.complete(tree) if name == "evolve" else tree)
 
 
 def test_the_example_of_shapes_runs() -> None:

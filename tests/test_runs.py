@@ -19,7 +19,9 @@ import torch
 
 import podium
 import whole
+from podium import entrants, resuming
 from podium.core.errors import PodiumError
+from podium.evolve.turn import Evaluation
 from podium.report.tensorboard import NAME
 from podium.roles.pod import Pod
 from podium.store import checkpoint, schema
@@ -41,13 +43,20 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def same(one: Path, other: Path) -> None:
-    """Two runs hold the same files, the same bits and the same scores."""
+    """Two runs hold the same files, the same bits, the same scores and the same members."""
     left, right = whole.learnt(one), whole.learnt(other)
     assert left.keys() == right.keys()
     for file in left:
         assert left[file].keys() == right[file].keys()
         assert not [name for name, bits in left[file].items() if right[file][name] != bits], file
+    assert whole.decided(one) == whole.decided(other)
     assert whole.scores(one) == whole.scores(other)
+    assert [_timeless(row) for row in whole.members(one)] == [_timeless(row) for row in whole.members(other)]
+
+
+def _timeless(member: dict[str, Any]) -> dict[str, Any]:
+    """Without the number of the turn, which an evaluation that is made up for moves on."""
+    return {name: value for name, value in member.items() if name not in ("born_turn", "ended_turn")}
 
 
 def wait(ready: Callable[[], Any], child: ForkServerProcess) -> None:
@@ -70,6 +79,23 @@ def test_a_run_is_a_folder(done: Path) -> None:
     assert len({row["genes"]["lr"] for row in rows}) == 3
     assert [row["genes"]["entropy"] for row in rows] == pytest.approx([0, 0.01, 0.02])
     assert {score[1] for score in whole.scores(done)} == {str(256 * n) for n in range(1, 9)}
+
+
+def test_a_snapshot_holds_the_weights_that_were_scored(done: Path) -> None:
+    """Played again, they get the very returns of the member's best score, and of no other."""
+    with Run.open(done) as run:
+        pod = entrants.build_pods(entrants.validate(run.config))[0]
+        for row in run.ledger.top():
+            state, info = run.read_snapshot(row["id"])
+            scores = run.ledger.scores(row["id"])
+            best = max(scores, key=lambda score: (score["fitness"], -score["step"]))
+            assert (info["step"], info["fitness"]) == (best["step"], best["fitness"]) == (row["steps"], row["fitness"])
+            pod.write([row["id"]], state)
+            pod.steps.fill_(info["step"])
+            played = pod.evaluate([row["id"]], len(best["returns"]))
+            assert played.returns.tolist() == [best["returns"]]
+            assert int(played.lengths.sum()) == best["cost"]
+        pod.close()
 
 
 def test_the_same_words_give_the_same_run(done: Path, tmp_path: Path) -> None:
@@ -204,10 +230,12 @@ def test_a_run_killed_at_birth_begins_anew(done: Path, tmp_path: Path) -> None:
 
 
 def test_a_fitness_that_is_not_finite_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pod, "evaluate", lambda *_: (torch.full((1, 2), torch.inf), None))
+    endless = Evaluation(torch.full((1, 2), torch.inf), torch.ones(1, 2), torch.zeros(1, 2, 0))
+    monkeypatch.setattr(Pod, "evaluate", lambda *_: endless)
     result = podium.train(*PPO, "stop.fitness=1", out=tmp_path / "run")
     assert result.reason == "steps" and result.top[0]["fitness"] is None
-    assert not list((tmp_path / "run/members").iterdir())
+    assert not list((tmp_path / "run/members").iterdir()) and not whole.scores(tmp_path / "run")
+    assert whole.members(tmp_path / "run")[0]["status"] == "finished"
 
 
 def test_images_are_scaled_and_normalised(tmp_path: Path) -> None:
@@ -222,13 +250,32 @@ def test_resume_goes_back_to_an_earlier_step(done: Path, tmp_path: Path) -> None
     same(done, run)
 
 
+def test_killed_while_it_goes_back_it_still_goes_back(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the rewinding of the ledger and the next checkpoint, the one that was given up must not be taken."""
+    run = copy(done, tmp_path)
+
+    def die(*_: Any) -> Any:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
+        patch.setattr(resuming, "finish", die)
+        podium.resume(run, step=1536)
+    assert {int(score[1]) for score in whole.scores(run)} == {256 * n for n in range(1, 7)}
+    podium.resume(run)
+    same(done, run)
+
+
 def test_resume_changes_a_gene(done: Path, tmp_path: Path) -> None:
     run = copy(done, tmp_path)
     before = whole.learnt(run)["checkpoint/000000002048.safetensors"]
     podium.resume(run, "algo.lr=0", "stop.steps=4096")
     after = whole.learnt(run)["checkpoint/000000004096.safetensors"]
-    assert before["pod.learnt.weights.0"] == after["pod.learnt.weights.0"]
-    assert before["pod.slot.steps"] != after["pod.slot.steps"]
+    assert before["pods.0.learnt.weights.0"] == after["pods.0.learnt.weights.0"]
+    assert before["pods.0.slot.steps"] != after["pods.0.slot.steps"]
+    rows = whole.decided(run)["checkpoint/000000004096.safetensors"]["orchestrator"]["population"]["rows"]
+    assert [row["genes"]["lr"] for row in rows[0]] == [0, 0, 0]
     assert [row["genes"]["lr"] for row in whole.members(run)] == [0, 0, 0]
 
 
@@ -313,19 +360,27 @@ def test_a_nan_fails_its_own_member_and_no_other(algo: str, what: str, tmp_path:
     assert (code, err) == (0, "") and "member 1 failed at step" in out
     rows = whole.members(tmp_path / "ill")
     assert [row["status"] for row in rows] == ["finished", "failed", "finished"]
-    assert 39 * 8 < rows[1]["failed_step"] <= 39 * 8 + 16 * 8 + 8  # at the first update that saw it
+    assert 39 * 8 < rows[1]["ended_step"] <= 39 * 8 + 16 * 8 + 8  # at the first update that saw it
     assert "not finite" in rows[1]["reason"]
     assert (tmp_path / "ill/log.txt").read_text().count("member 1 failed") == 1
 
     def others(run: Path) -> dict[str, Any]:
         state, _ = checkpoint.read(checkpoint.found(run)[0])
-        return {k: v[[0, 2]] for k, v in whole.flatten(state["pod"]).items()}
+        return {k: v[[0, 2]] for k, v in whole.flatten(state["pods"]["0"]).items()}
 
     one, two = others(tmp_path / "sound"), others(tmp_path / "ill")
     assert one.keys() == two.keys()
     assert not [name for name in one if one[name].numpy().tobytes() != two[name].numpy().tobytes()]
     kept = [[s for s in whole.scores(tmp_path / run) if s[0] != "1"] for run in ("sound", "ill")]
     assert kept[0] == kept[1] and kept[0]
+    files = [f"members/{member}.safetensors" for member in (0, 2)]
+    sound, ill = ({k: whole.learnt(tmp_path / run)[k] for k in files} for run in ("sound", "ill"))
+    assert sound == ill
+    known = [whole.decided(tmp_path / run)["checkpoint/000000001024.safetensors"] for run in ("sound", "ill")]
+    best, standing = ([info["orchestrator"][name] for info in known] for name in ("best", "population"))
+    assert [best[0][row] == best[1][row] for row in (0, 2)] == [True, True]
+    assert [standing[0]["rows"][0][row] == standing[1]["rows"][0][row] for row in (0, 2)] == [True, True]
+    assert [row["failed"] for row in standing[1]["rows"][0]] == [False, True, False]
 
 
 def test_when_all_fail_the_exit_code_is_one(tmp_path: Path) -> None:
@@ -339,15 +394,63 @@ def test_an_evaluation_is_interrupted_and_made_up_for(
 ) -> None:
     run, real, calls = tmp_path / "run", Pod.evaluate, []
 
-    def interrupt(self: Pod, rows: Any, episodes: int, stop: Any) -> Any:
+    def interrupt(self: Pod, *words: Any) -> Any:
         calls.append(1)
         if len(calls) == 3:
             os.kill(os.getpid(), signal.SIGINT)
-        return real(self, rows, episodes, stop)
+        return real(self, *words)
 
     with monkeypatch.context() as patch:
         patch.setattr(Pod, "evaluate", interrupt)
         assert podium.train(*PPO, *THREE, out=run).reason == "interrupted"
+    podium.resume(run)
+    same(done, run)
+
+
+@pytest.mark.parametrize("every", [256, 10_000], ids=["as scheduled", "since the run is over"])
+def test_the_last_evaluation_is_interrupted_and_made_up_for(
+    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, run, real = (*PPO, *THREE, f"eval.every={every}"), tmp_path / "run", Pod.evaluate
+    podium.train(*words, out=tmp_path / "whole")
+
+    def interrupt(self: Pod, *words: Any) -> Any:
+        if int(self.steps[0]) == 2048:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(self, *words)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pod, "evaluate", interrupt)
+        podium.train(*words, out=run)
+    assert "2048" not in {score[1] for score in whole.scores(run)}
+    for _ in range(2):  # the second time there is nothing to make up for, and it is not recorded twice
+        assert podium.resume(run).reason == "steps"
+        assert whole.learnt(tmp_path / "whole") == whole.learnt(run)
+        assert whole.scores(tmp_path / "whole") == whole.scores(run)
+        assert [row["status"] for row in whole.members(run)] == ["finished"] * 3
+
+
+def test_an_interrupted_evaluation_is_owed_over_a_kill(
+    done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted in an evaluation, resumed, and killed before that had been made up for."""
+    run, real = tmp_path / "run", Pod.evaluate
+
+    def interrupt(self: Pod, *words: Any) -> Any:
+        if int(self.steps[0]) == 768:
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(self, *words)
+
+    def die(self: Pod, *_: Any) -> Any:
+        raise RuntimeError(f"killed at {int(self.steps[0])}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pod, "evaluate", interrupt)
+        assert podium.train(*PPO, *THREE, out=run).reason == "interrupted"
+        patch.setattr(Pod, "evaluate", die)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="killed at 768"):
+                podium.resume(run)
     podium.resume(run)
     same(done, run)
 

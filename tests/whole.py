@@ -77,9 +77,26 @@ def _bits(tensor: Tensor) -> bytes:
 
 def scores(run: Path) -> list[tuple[Any, ...]]:
     """What the ledger says of every evaluation, but for its time."""
-    names = ("member", "step", "fitness", "std", "returns", "snapshot")
+    names = ("member", "step", "fitness", "std", "episodes", "returns", "objectives", "cost")
     with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
         return [tuple(repr(score[name]) for name in names) for score in ledger.scores()]
+
+
+def decided(run: Path) -> dict[str, Any]:
+    """What the files of a run say beside their tensors, but for what depends on the clock."""
+    kinds = {"members": "member", "checkpoint": "checkpoint"}
+    return {
+        f"{folder}/{path.name}": _timeless(tensors.load(path, kind)[1])
+        for folder, kind in kinds.items()
+        for path in sorted((run / folder).iterdir())
+    }
+
+
+def _timeless(info: Any) -> Any:
+    """Without seconds, the size of the event file, and turns, of which an evaluation that is made up for takes one."""
+    if isinstance(info, dict):
+        return {key: _timeless(value) for key, value in info.items() if key not in ("seconds", "events", "turn")}
+    return info
 
 
 def members(run: Path) -> list[dict[str, Any]]:

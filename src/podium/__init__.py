@@ -11,17 +11,21 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 __version__ = "0.1.0"
-__all__ = ["Stack", "__version__", "load", "resume", "train"]
+__all__ = ["Stack", "__version__", "evolve", "export", "load", "resume", "train"]
 
 if TYPE_CHECKING:
     from podium.agent import load
+    from podium.exporting import export
+    from podium.resuming import resume
     from podium.stack import Stack
-    from podium.training import resume, train
+    from podium.training import evolve, train
 
 _HOME = {
     "Stack": "podium.stack",
+    "export": "podium.exporting",
     "load": "podium.agent",
-    "resume": "podium.training",
+    "evolve": "podium.training",
+    "resume": "podium.resuming",
     "train": "podium.training",
 }
 

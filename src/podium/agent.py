@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+from podium import entrants
 from podium import experiment as experiments
 from podium.core import config, tree
 from podium.core.errors import ConfigError, PodiumError
@@ -27,11 +28,12 @@ def load(run: str | Path, member: int | None = None) -> Agent:
     """The best snapshot of a run's champion, or of the member of that id."""
     with Run.open(Path(run)) as folder:
         elsewhere = config.merge(folder.config, {"train": {"device": "cpu"}})  # one agent needs no GPU
-        experiment = experiments.validate(elsewhere)
-        ids = [row["id"] for row in folder.ledger.members()]
-        if member is not None and member not in ids:
-            raise ConfigError("--member", member, f"this run has {', '.join(map(str, ids[:20]))}")
+        each = entrants.kinds(entrants.validate(elsewhere))
+        known = {row["id"]: row["kind"] for row in folder.ledger.members()}
+        if member is not None and member not in known:
+            raise ConfigError("--member", member, f"this run has {', '.join(map(str, list(known)[:20]))}")
         chosen = folder.champion() if member is None else member
+        experiment = next(e for i, e in enumerate(each) if entrants.name_of(each, i) == known[chosen])
         path = folder.snapshot_path(chosen)
         if not path.exists():
             raise PodiumError(f"{path}: member {chosen} has no snapshot: it has not been evaluated yet, or it failed")
@@ -78,12 +80,12 @@ class Agent:
             raise ConfigError("--episodes", episodes, "a whole number of at least 1")
         evaluator = experiments.build_evaluator(self._world(env), seed, episodes)
         try:
-            returns, _ = evaluator.evaluate(
+            done = evaluator.evaluate(
                 lambda obs: self._algorithm.act(obs, {}, explore=False)[0]["action"], [f"agent/{self.member}"], episodes
             )
         finally:
             evaluator.close()
-        return np.asarray(returns[0].cpu().numpy())
+        return np.asarray(done.returns[0].cpu().numpy())
 
     def play(self, env: str | None = None, seed: int = 0) -> Iterator[tuple[Array, float]]:
         """One episode, a step at a time: the picture, and the return so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ from podium import __version__
 from podium.core.errors import PodiumError, UnknownName
 
 if TYPE_CHECKING:
+    from podium.store.ledger import Ledger
     from podium.training import Result
 
 app = typer.Typer(
@@ -30,6 +32,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Words = Annotated[
+    list[str],
+    typer.Argument(metavar="WORDS...", help="Presets, YAML files, a Gymnasium id, key=value.", show_default=False),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="DIR", help="The run's folder; else runs/NAME-N.", show_default=False),
+]
+Fresh = Annotated[bool, typer.Option("-D", "--fresh", help="Delete the run in DIR and start it afresh.")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.", show_default=False)]
 MemberId = Annotated[
     int | None, typer.Option("--member", metavar="ID", help="A member, not the champion.", show_default=False)
@@ -42,6 +53,10 @@ EnvId = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the episodes.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw it: FILE.png, FILE.svg or FILE.pdf.", show_default=False),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -71,21 +86,29 @@ def _options(
 
 @app.command()
 def train(
-    words: Annotated[
-        list[str],
-        typer.Argument(metavar="WORDS...", help="Presets, YAML files, a Gymnasium id, key=value.", show_default=False),
-    ],
-    out: Annotated[
+    words: Words,
+    out: Out = None,
+    fresh: Fresh = False,
+    schedule: Annotated[
         Path | None,
-        typer.Option("-o", "--out", metavar="DIR", help="The run's folder; else runs/NAME-N.", show_default=False),
+        typer.Option(
+            metavar="FILE", help="Genes over time, as podium lineage prints them (--json, --csv).", show_default=False
+        ),
     ] = None,
-    fresh: Annotated[bool, typer.Option("-D", "--fresh", help="Delete the run in DIR and start it afresh.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a population: podium train cartpole ppo algo.lr=5e-4 train.members=8"""
+    """Train agents beside each other: podium train cartpole ppo algo.lr=5e-4 train.members=8"""
     from podium import training
 
-    _finish(training.train(*words, out=out, fresh=fresh, quiet=quiet), quiet)
+    _finish(training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule), quiet)
+
+
+@app.command()
+def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = False) -> None:
+    """Evolve a population while it learns: podium evolve cartpole ppo tournament "algo.lr=[1e-5,1e-2]\""""
+    from podium import training
+
+    _finish(training.evolve(*words, out=out, fresh=fresh, quiet=quiet), quiet)
 
 
 @app.command()
@@ -100,9 +123,9 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run, or extend it: podium resume runs/x stop.steps=2e6"""
-    from podium import training
+    from podium import resuming
 
-    _finish(training.resume(run, *(overrides or ()), step=step, quiet=quiet), quiet)
+    _finish(resuming.resume(run, *(overrides or ()), step=step, quiet=quiet), quiet)
 
 
 def _finish(result: Result, quiet: bool) -> None:
@@ -117,11 +140,29 @@ def _finish(result: Result, quiet: bool) -> None:
     if result.reason == "interrupted":
         print(f"Stopped and saved at step {result.step:,}. Go on with:  podium resume {path}")
         return
-    tables.show(tables.summary(result.top, title=f"{result.path}: {_ENDINGS[result.reason]}"))
-    print(f"\nNext:\n  podium eval {path}\n  podium top {path}\n  podium play {path} -o {result.path.name}.gif")
+    title, next_ = f"{result.path}: {_ENDINGS[result.reason]}", [f"podium eval {path}", f"podium top {path}"]
+    if result.top and "front" in result.top[0]:
+        tables.show(tables.leaderboard(result.top[:10], f"{title}; the best of {len(result.top)} on the leaderboard"))
+        _show_schedule(result.path)
+        next_ += [f"podium lineage {path} --plot lineage.png", f"podium export {path} -o {result.path.name}.onnx"]
+        if tables.objectives(result.top):
+            next_ += [f"podium front {path} --plot front.png"]
+    else:
+        tables.show(tables.summary(result.top, title))
+    print("\nNext:", *next_, f"podium play {path} -o {result.path.name}.gif", sep="\n  ")
 
 
-_ENDINGS = {"steps": "stop.steps reached", "seconds": "stop.seconds reached", "fitness": "stop.fitness reached"}
+def _show_schedule(run: Path) -> None:
+    """The genes that the champion lived through."""
+    from podium.evolve.lineage import lineage as line_of
+    from podium.report import lineage_tables, tables
+
+    document = line_of(_ledger(run), None)
+    title = f"\nschedule of the champion, member {document['champion']['id']}"
+    tables.show(lineage_tables.Schedule(document["schedule"], title))
+
+
+_ENDINGS = {rule: f"stop.{rule} reached" for rule in ("steps", "seconds", "fitness", "generations")}
 
 
 def _fail(message: str) -> NoReturn:
@@ -178,11 +219,8 @@ def top(
 ) -> None:
     """The leaderboard of a run, at work or finished."""
     from podium.report import tables
-    from podium.store.ledger import Ledger
 
-    if not (run / "ledger.sqlite").is_file():
-        raise PodiumError(f"{run}: there is no run in it" if run.is_dir() else f"{run}: no such run")
-    ledger = Ledger(run / "ledger.sqlite", readonly=True)
+    ledger = _ledger(run)
     rows = ledger.top(n)
     if as_json:
         _json(rows)
@@ -193,12 +231,80 @@ def top(
 
         with Live(tables.leaderboard(rows, title=str(run)), auto_refresh=False) as live:
             try:
-                while any(row["status"] == "training" for row in rows):
+                while ledger.training():
                     time.sleep(2)
-                    rows = ledger.top(n)
-                    live.update(tables.leaderboard(rows, title=str(run)), refresh=True)
+                    live.update(tables.leaderboard(ledger.top(n), title=str(run)), refresh=True)
+                live.update(tables.leaderboard(ledger.top(n), title=str(run)), refresh=True)
             except KeyboardInterrupt:
                 pass
+
+
+def _ledger(run: Path) -> Ledger:
+    """The ledger of a run, for reading."""
+    from podium.store.ledger import Ledger
+
+    if not (run / "ledger.sqlite").is_file():
+        raise PodiumError(f"{run}: there is no run in it" if run.is_dir() else f"{run}: no such run")
+    return Ledger(run / "ledger.sqlite", readonly=True)
+
+
+@app.command()
+def lineage(
+    run: RunPath,
+    member: MemberId = None,
+    as_json: Json = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the schedule as CSV.")] = False,
+    plot: Plot = None,
+) -> None:
+    """Whom the champion descends from, and the schedule of genes that made it."""
+    from podium.evolve import lineage as lines
+    from podium.report import lineage_tables, plots, tables
+
+    if as_json and as_csv:
+        raise PodiumError("--csv: --json prints the schedule, too; choose one of the two")
+    if plot is not None:
+        plots.check(plot)
+    document = lines.lineage(_ledger(run), member)
+    if as_json:
+        _json(document)
+    elif as_csv:
+        print(lines.to_csv(document["schedule"]), end="")
+    else:
+        ancestry = lineage_tables.ancestry(document, f"{run}: {lineage_tables.headline(document)}")
+        title = "\nschedule: from which step of its training on which genes held"
+        tables.show(ancestry, lineage_tables.Schedule(document["schedule"], title))
+    if plot is not None:
+        plots.schedule(document, plot)
+        _drawn(plot, f"the lineage of member {document['champion']['id']}", as_json or as_csv)
+
+
+@app.command()
+def front(run: RunPath, as_json: Json = False, plot: Plot = None) -> None:
+    """The members that no other surpasses in every objective, in a run with several."""
+    from podium.report import plots, tables
+
+    if plot is not None:
+        plots.check(plot)
+    rows = _ledger(run).top()
+    names = tables.objectives(rows)
+    if len(names) < 2:
+        raise PodiumError(f"{run}: a run without several objectives has no front; `podium top` shows its leaderboard")
+    if not any("front" in row for row in rows):
+        raise PodiumError(f"{run}: no member has entered the leaderboard yet, so there is no front")
+    best = [row for row in rows if row["front"] == 0]
+    best.sort(key=lambda row: -((row["objectives"] or {}).get(names[0]) or 0))
+    if as_json:
+        _json(best)
+    else:
+        tables.show(tables.front(best, title=f"{run}: {len(best)} of {len(rows)} members are on the front"))
+    if plot is not None:
+        plots.front(rows, names, plot)
+        _drawn(plot, f"the front, {len(best)} members", as_json)
+
+
+def _drawn(path: Path, what: str, aside: bool) -> None:
+    """Say that a picture was written; beside a document on stdout, say it on stderr."""
+    print(f"{path}: {what}", file=sys.stderr if aside else sys.stdout)
 
 
 @app.command()
@@ -234,6 +340,32 @@ def play(
 
 
 @app.command()
+def export(
+    run: RunPath,
+    member: MemberId = None,
+    ensemble: Annotated[
+        str | None,
+        typer.Option("--ensemble", metavar="top:K", help="The best K members together.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="FILE.onnx; else RUN.onnx.", show_default=False),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write the champion as an ONNX file, and check it with onnxruntime."""
+    from podium import exporting
+
+    written = exporting.export(run, member, ensemble, out)
+    if as_json:
+        _json(dataclasses.asdict(written) | {"path": str(written.path)})
+        return
+    inputs, outputs = (", ".join(map(str, end)) for end in (written.inputs, written.outputs))
+    checked = f"off by at most {written.difference:.1g} on {written.checked} observations"
+    print(f"{written.path}: {written.size:,} bytes, {inputs} -> {outputs}; {checked}")
+
+
+@app.command()
 def presets(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Print this one.", show_default=False)] = None,
     as_json: Json = False,
@@ -257,7 +389,7 @@ def presets(
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="ppo, stack or env.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="ppo, stack, env, evolve, orchestrator or pareto.", show_default=False)],
     as_json: Json = False,
     rounds: Annotated[int, typer.Option(min=1, help="Times to measure both sides, in turn.")] = 5,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: to see that it works.")] = False,

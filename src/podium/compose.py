@@ -12,7 +12,7 @@ import gymnasium as gym
 from podium.core import config
 from podium.core.errors import ConfigError, PodiumError, UnknownName
 
-GROUPS = ("env", "algo")
+GROUPS = ("env", "algo", "evolve")
 """Groups of presets, in the order in which they are laid over each other."""
 DEFAULT: dict[str, Any] = {"algo": {"name": "ppo"}}
 
@@ -23,7 +23,7 @@ Layer = tuple[str, dict[str, Any]]
 def compose(words: Sequence[str]) -> dict[str, Any]:
     """The config tree that the words add up to; nothing in it is checked yet.
 
-    Later over earlier: env preset, algorithm preset, what the env preset says `for` that algorithm, files, `key=value`.
+    Later over earlier: env, algorithm, what the env's preset says `for` that algorithm, evolve, files, `key=value`.
     """
     groups: dict[str, Layer] = {}
     files: list[Layer] = []
@@ -42,12 +42,47 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
         else:
             allowed = f"a preset ({', '.join(known)}), a Gymnasium id, a YAML file or key=value"
             raise UnknownName("word", word, [*known, *gym.registry], allowed)
-    layers = [groups[group] for group in GROUPS if group in groups]
-    algo = config.merge(DEFAULT, *(tree for _, tree in [*layers, *files]), *overrides)["algo"]
+    named = [groups[group] for group in GROUPS if group in groups]
+    algo = config.merge(DEFAULT, *(tree for _, tree in [*named, *files]), *overrides)["algo"]
     name = algo.get("name") if isinstance(algo, dict) else None
-    plain, tuned = [_plain(layer) for layer in layers], [_tuned(layer, name) for layer in layers]
-    own = [tree for file in files for tree in (_plain(file), _tuned(file, name))]
+    tree = _lay(groups, files, overrides, name)
+    if entrants := _entrants(tree):
+        tree["evolve"]["entrants"] = [_entrant(entrant, groups, files, overrides) for entrant in entrants]
+        tree = config.merge(tree, tree["evolve"]["entrants"][0])
+    return tree
+
+
+def _lay(
+    layers: Mapping[str, Layer], files: Sequence[Layer], overrides: Sequence[dict[str, Any]], algo: Any
+) -> dict[str, Any]:
+    """All layers over each other; what an env says `for` an algorithm lies over the algorithm's own preset."""
+    first, later = [layers[g] for g in ("env", "algo") if g in layers], [layers[g] for g in GROUPS[2:] if g in layers]
+    plain, tuned = [_plain(layer) for layer in first], [_tuned(layer, algo) for layer in first]
+    own = [tree for layer in (*later, *files) for tree in (_plain(layer), _tuned(layer, algo))]
     return config.merge(DEFAULT, *plain, *tuned, *own, *overrides)
+
+
+def _entrants(tree: dict[str, Any]) -> list[Any]:
+    entrants = tree["evolve"].get("entrants") if isinstance(tree.get("evolve"), Mapping) else None
+    if entrants is not None and not isinstance(entrants, list | tuple):
+        raise ConfigError("evolve.entrants", entrants, "a list, for example [ppo, a2c]")
+    return list(entrants or ())
+
+
+def _entrant(
+    entrant: Any, layers: Mapping[str, Layer], files: Sequence[Layer], overrides: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """The algorithm and network of one kind of members: as if it were alone, and what the entrant itself says."""
+    own = config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {"algo": {"name": entrant}}
+    allowed = "names of algorithms, or mappings with `algo` and `net` only"
+    if set(own) - {"algo", "net"} or not isinstance(own.get("algo", {}), Mapping):
+        raise ConfigError("evolve.entrants", entrant, allowed)
+    name = own.get("algo", {}).get("name")
+    known = [preset for preset, (group, _) in presets().items() if group == "algo"]
+    if not isinstance(name, str) or (name not in known and ":" not in name):
+        raise UnknownName("evolve.entrants", str(name), known, f"{allowed}; algorithms: {', '.join(known)}")
+    tree = config.merge(_lay(layers, files, overrides, name), own)
+    return {"algo": tree["algo"], "net": tree.get("net", {})}
 
 
 def presets() -> dict[str, Layer]:

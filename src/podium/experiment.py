@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from podium.core.errors import ConfigError, PodiumError, UnknownName
 from podium.core.imports import named
 from podium.core.spec import Spec
 from podium.core.streams import Streams
+from podium.core.tree import Tree
 from podium.envs import make as envs
 from podium.envs.base import VecEnv
 from podium.ops.dist import of_space
@@ -32,21 +33,21 @@ ALGORITHMS: dict[str, type[Any]] = {"ppo": PPO, "a2c": A2C}
 def validate(tree: dict[str, Any]) -> Experiment:
     """A complete experiment, or the first thing that is wrong with it. Touches no file and starts nothing."""
     experiment = record(tree)
-    _check(experiment)
+    check(experiment)
     return experiment
 
 
 def record(tree: dict[str, Any]) -> Experiment:
     """A complete experiment, each setting checked by itself."""
     algo = tree.get("algo", {})
-    cls = _algorithm(algo.get("name")) if isinstance(algo, dict) else PPO
+    cls = algorithm(algo.get("name")) if isinstance(algo, dict) else PPO
     env = tree.get("env", {})
     if isinstance(env, dict) and env.get("id") is None:
         raise PodiumError("env.id: missing; name a preset (podium presets), a Gymnasium id or module:Class")
-    return config.build(experiment_of(cls.Settings), tree)
+    return config.build(experiment_of(cls.Settings, "evolve" in tree), tree)
 
 
-def _algorithm(name: object) -> type[Any]:
+def algorithm(name: object) -> type[Any]:
     if isinstance(name, str) and ":" in name:
         found: type[Any] = named("algo.name", name)
         settings = getattr(found, "Settings", None)
@@ -62,7 +63,7 @@ def _algorithm(name: object) -> type[Any]:
     return ALGORITHMS[name]
 
 
-def _check(experiment: Experiment) -> None:
+def check(experiment: Experiment) -> None:
     """What one section alone cannot know."""
     hyper.check(experiment.algo, experiment.train.members)
     device = experiment.train.device
@@ -74,9 +75,19 @@ def _check(experiment: Experiment) -> None:
         raise ConfigError(
             "stop.steps", None, f"a number of steps, since algo.anneal={list(experiment.algo.anneal)} needs it"
         )
+    for step in experiment.train.schedule:
+        _check_genes("train.schedule", step.genes, hyper.genes(experiment.algo))
     spec = _spec(experiment, experiment.train.members)
     of_space(spec.action)
     experiment.algo.check(spec)
+
+
+def _check_genes(field: str, values: Mapping[str, float | None], known: Mapping[str, hyper.Gene]) -> None:
+    for name, value in values.items():
+        if name not in known:
+            raise UnknownName(field, name, known)
+        if not known[name].valid(value):
+            raise ConfigError(f"{field}.{name}", value, known[name].allowed())
 
 
 def _spec(experiment: Experiment, members: int) -> Spec:
@@ -101,12 +112,12 @@ def spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 def build_env(experiment: Experiment, members: int, num: int) -> VecEnv:
     env = experiment.env
-    return envs.make(env.id, members, num, env.source, experiment.train.device, env.kwargs)
+    return envs.make(env.id, members, num, env.source, experiment.train.device, env.kwargs, env.measures)
 
 
 def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids: Sequence[int]) -> Algorithm:
     """A stack of untrained members."""
-    spec, cls = _spec(experiment, members), _algorithm(experiment.algo.name)
+    spec, cls = _spec(experiment, members), algorithm(experiment.algo.name)
     genes = {name: g.to(spec.device) for name, g in hyper.values(experiment.algo, experiment.seed, ids).items()}
     return cls(spec, experiment.algo, experiment.net, genes, streams)  # type: ignore[no-any-return]
 
@@ -117,24 +128,38 @@ def threads(experiment: Experiment) -> int:
     return experiment.train.threads or (machine.cores() if large else 1)
 
 
-def build_pod(experiment: Experiment) -> Pod:
-    """A pod as the experiment says, untrained."""
-    machine.keep_memory()
-    machine.use_threads(threads(experiment))
+def born(experiment: Experiment, member: int) -> dict[str, float]:
+    """The genes that a member with new weights has, by its id."""
+    drawn = hyper.values(experiment.algo, experiment.seed, [member])
+    first = experiment.train.schedule[0].genes if experiment.train.schedule else {}
+    return {name: float(value) for name, value in drawn.items()} | hyper.live(first)
+
+
+def build_pod(experiment: Experiment, first: int = 0, measures: Sequence[str] = ()) -> Pod:
+    """A pod as the experiment says, untrained; its members have the ids from `first` on, and are measured by name."""
     members = experiment.train.members
-    ids = range(members)
+    ids = range(first, first + members)
     streams = Streams(experiment.seed, ids)
     algorithm = build_algorithm(experiment, members, streams, ids)
     env = build_env(experiment, members, experiment.env.num)
     return Pod(
         algorithm,
         Collector(env, algorithm, streams, experiment.algo.steps),
-        build_evaluator(experiment, experiment.seed, experiment.eval.episodes),
+        build_evaluator(experiment, experiment.seed, experiment.eval.episodes, measures),
         streams,
         ids,
         build=lambda m: build_single(experiment, m),
+        fresh=partial(_fresh, experiment),
         horizon=experiment.stop.steps if experiment.algo.anneal else None,
+        episodes=experiment.eval.episodes,
+        schedule=[(step.step, hyper.live(step.genes)) for step in experiment.train.schedule],
     )
+
+
+def _fresh(experiment: Experiment, ids: Sequence[int]) -> Tree:
+    """All that untrained members of these ids start with."""
+    streams = Streams(experiment.seed, ids)
+    return build_algorithm(experiment, len(ids), streams, ids).learnt()
 
 
 def build_single(experiment: Experiment, members: int = 1) -> Algorithm:
@@ -145,8 +170,10 @@ def build_single(experiment: Experiment, members: int = 1) -> Algorithm:
     return build_algorithm(fixed, members, Streams(experiment.seed, range(members)), range(members))
 
 
-def build_evaluator(experiment: Experiment, seed: int, episodes: int) -> Evaluator:
+def build_evaluator(
+    experiment: Experiment, seed: int, episodes: int, measures: Sequence[str] | None = None
+) -> Evaluator:
     """Simulators run all episodes side by side; objects of the outside world eight at a time."""
     env = experiment.env
-    width = 8 if envs.outside(env.id, episodes, env.source, env.kwargs) else episodes
-    return Evaluator(partial(build_env, experiment), seed, width, experiment.eval.max_steps)
+    width = 8 if env.measures or envs.outside(env.id, episodes, env.source, env.kwargs) else episodes
+    return Evaluator(partial(build_env, experiment), seed, width, experiment.eval.max_steps, measures)

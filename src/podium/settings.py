@@ -9,6 +9,7 @@ from pydantic import Field, create_model
 from podium.algos.base import AlgoSettings
 from podium.core.config import Section
 from podium.core.imports import Importable
+from podium.evolve.settings import EvolveSettings
 from podium.nets.policy_critic import NetSettings
 
 
@@ -21,6 +22,14 @@ class EnvSettings(Section):
     normalise_obs: bool = False
     normalise_reward: bool = False
     kwargs: dict[str, Any] = Field(default_factory=dict)
+    measures: tuple[str, ...] = Field((), description="keys of Gymnasium's info; means over an episode, as objectives")
+
+
+class ScheduleStep(Section):
+    """Genes that hold from a step on."""
+
+    step: int = Field(ge=0)
+    genes: dict[str, float | None]
 
 
 class TrainSettings(Section):
@@ -31,12 +40,13 @@ class TrainSettings(Section):
     start: str | None = Field(None, description="RUN or RUN:ID of a member to start from")
     device: str = "cpu"
     threads: int | None = Field(None, ge=1, description="null: one for small stacks, all cores for large ones")
+    schedule: tuple[ScheduleStep, ...] = Field((), description="genes over time, as podium lineage prints them")
 
 
 class EvalSettings(Section):
     """`eval.*`: how fitness is measured."""
 
-    every: int = Field(10_000, ge=1, description="steps of each member between two evaluations")
+    every: int = Field(10_000, ge=1, description="train: steps of each member between two evaluations")
     episodes: int = Field(20, ge=1)
     max_steps: int = Field(10_000, ge=1, description="an episode that lasts longer is cut and counts as it stands")
 
@@ -46,7 +56,12 @@ class StopSettings(Section):
 
     steps: int | None = Field(100_000, ge=1, description="steps of each member")
     seconds: float | None = Field(None, gt=0)
-    fitness: float | None = Field(None, description="mean return of an evaluation that every member has reached")
+    fitness: float | None = Field(
+        None, description="mean return of an evaluation: train: every member's; evolve: the champion's"
+    )
+    generations: int | None = Field(
+        None, ge=1, description="evolve; in a tournament as many evaluations as there are members are one"
+    )
 
 
 class Experiment(Section):
@@ -61,6 +76,12 @@ class Experiment(Section):
     stop: StopSettings = StopSettings()
 
 
-def experiment(algo: type[AlgoSettings]) -> type[Experiment]:
+class Evolution(Experiment):
+    """A complete, replayable run of a population that evolves."""
+
+    evolve: EvolveSettings = EvolveSettings()
+
+
+def experiment(algo: type[AlgoSettings], evolves: bool = False) -> type[Experiment]:
     """The record of an experiment with that algorithm."""
-    return create_model("Experiment", __base__=Experiment, algo=(algo, ...))
+    return create_model("Experiment", __base__=Evolution if evolves else Experiment, algo=(algo, ...))

@@ -68,6 +68,40 @@ def test_between(declared: Gene, low: float, high: float, u: float, value: float
     assert float(found) == pytest.approx(value)
 
 
+RANGES = [
+    (Gene(1e-6, 1), 1e-4, 1e-2),
+    (Gene(0, 1), 0.0, 1.0),
+    (Gene(0, 1, "linear"), 0.2, 0.4),
+    (Gene(0, 1, "one-minus-log"), 0.9, 0.999),
+    (Gene(0, 1, "one-minus-log"), 0.5, 1.0),
+    (Gene(-9, 9, "int"), -3, 4),
+    (Gene(2, 8, "choice", choices=(2, 4, 8)), 2, 8),
+    (Gene(2, 8, "choice", choices=(8, 2, 4)), 2, 4),
+]
+
+
+@pytest.mark.parametrize(("declared", "low", "high"), RANGES)
+def test_place_is_the_inverse_of_between(declared: Gene, low: float, high: float) -> None:
+    u = torch.linspace(0, 0.999, 201, dtype=torch.float64)
+    values = declared.between(low, high, u)
+    place = declared.place(low, high, values)
+    assert torch.allclose(declared.between(low, high, place), values, rtol=1e-12)
+    if declared.scale in ("int", "choice"):  # the middle of each cell
+        cells = len(values.unique())
+        assert place.unique().tolist() == pytest.approx([(i + 0.5) / cells for i in range(cells)])
+    else:
+        assert torch.allclose(place, u, atol=1e-12)
+
+
+@pytest.mark.parametrize(("declared", "low", "high"), RANGES)
+def test_place_stays_within(declared: Gene, low: float, high: float) -> None:
+    outside = torch.tensor([low - 1, low, high, high + 1, math.inf, -math.inf])  # float32, as members keep them
+    place = declared.place(low, high, outside)
+    assert place.dtype == torch.float32 and float(place.min()) >= 0 and float(place.max()) <= 1
+    one = declared.place(low, low, torch.tensor([low], dtype=torch.float64))
+    assert one.tolist() == [0.5] and declared.between(low, low, one).item() == pytest.approx(low)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

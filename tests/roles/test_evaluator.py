@@ -1,9 +1,11 @@
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+from podium.core.spec import Step
+from podium.core.streams import Streams
 from podium.envs.native.base import Simulator
-from podium.roles.evaluator import Evaluator
+from podium.roles.evaluator import MEASURES, Evaluator, Interrupted
 
 
 class Count(Simulator):
@@ -50,8 +52,9 @@ def run(env, names, episodes, envs=4, max_steps=100, act=zero):
         return env(members, n)
 
     evaluator = Evaluator(make, 0, envs, max_steps)
-    returns, objectives = evaluator.evaluate(act, names, episodes)
-    assert returns.shape == (len(names), episodes) and objectives.shape == (len(names), episodes, 0)
+    returns, lengths, objectives = evaluator.evaluate(act, names, episodes)
+    assert returns.shape == lengths.shape == (len(names), episodes)
+    assert objectives.shape == (len(names), episodes, 0)
     return returns, made, evaluator
 
 
@@ -97,3 +100,124 @@ def test_policies_are_told_apart() -> None:
 
     returns, _, _ = run(Forever, ["a", "a"], 4, max_steps=5, act=act)
     assert returns.tolist() == [[0.0] * 4, [5.0] * 4]
+
+
+def test_lengths_are_those_of_the_episodes() -> None:
+    evaluator = Evaluator(Count, 0, 4, 100)
+    returns, lengths, _ = evaluator.evaluate(zero, ["a", "b"], 40)
+    assert set(lengths.flatten().tolist()) == {1, 2, 3, 4, 5}
+    assert torch.equal(returns, lengths * (lengths + 1) / 2)  # 1 + 2 + 3 + ...
+    assert Evaluator(Forever, 0, 2, 10).evaluate(zero, ["a"], 4).lengths.tolist() == [[10] * 4], "cut"
+    assert Evaluator(Threes, 0, 1, 2).evaluate(zero, ["a"], 4).lengths.tolist() == [[2, 1, 2, 1]]
+
+
+def test_it_stops_when_it_is_told_to() -> None:
+    asked = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) > 7
+
+    evaluator = Evaluator(Forever, 0, 4, 100)
+    with pytest.raises(Interrupted):
+        evaluator.evaluate(zero, ["a"], 4, stop)
+    assert len(asked) == 8, "asked at every step"
+    assert evaluator.evaluate(zero, ["a"], 4, lambda: False).lengths.tolist() == [[100] * 4], "the next one is whole"
+
+
+# ---- objectives
+
+
+def of_discrete(obs):
+    return (obs[..., 0] // 2 + obs[..., 1]).long() % 2
+
+
+def of_multi(obs):
+    return torch.stack([obs[..., 0] // 3, (obs[..., 0] + obs[..., 1]) // 2], -1).long() % torch.tensor([3, 2])
+
+
+def of_box(obs):
+    return torch.stack([obs[..., 0] // 2, 0 * obs[..., 0] - 0.5, obs[..., 1] * (obs[..., 0] > 2)], -1)
+
+
+ACTIONS = {
+    "discrete": (Discrete(2), of_discrete),
+    "multi-discrete": (MultiDiscrete([3, 2]), of_multi),
+    "box": (Box(-9.0, 9.0, (3,)), of_box),
+}
+
+
+class Weighed(Count):
+    """Reports two objectives of its own."""
+
+    objectives = ("weight", "half")
+
+    def step(self, action) -> Step:
+        step = super().step(action)
+        own = torch.stack([7 * step.episode.reward, step.episode.length / 2], -1)
+        return step._replace(episode=step.episode._replace(objectives=own))
+
+
+def behave(steps: list[tuple[float, list[float]]]) -> dict[str, float]:
+    """The measures of one episode, from the reward and the action of each step: as they are defined."""
+    actions = [action for _, action in steps]
+    changes = sum(one != other for one, other in zip(actions[1:], actions[:-1], strict=True))
+    squares = [x * x for action in actions for x in action]
+    return {
+        "return": sum(reward for reward, _ in steps),
+        "length": len(steps),
+        "switching": changes / len(steps),
+        "effort": sum(squares) / len(squares),
+    }
+
+
+def slowly(env, act, names, episodes, envs, max_steps):
+    """Each env by itself, a list of steps an episode."""
+    obs = env.reset(Streams(0, [f"evaluate/{name}" for name in names]))
+    running = [[[] for _ in range(envs)] for _ in names]
+    found = [[[] for _ in range(envs)] for _ in names]
+    for _ in range(max_steps * episodes):
+        action = act(obs)
+        step = env.step(action)
+        obs = step.obs
+        for m in range(len(names)):
+            for e in range(envs):
+                running[m][e].append((float(step.reward[m, e]), action[m, e].reshape(-1).double().tolist()))
+                if step.terminated[m, e] or step.truncated[m, e] or len(running[m][e]) == max_steps:
+                    found[m][e].append(behave(running[m][e]))
+                    running[m][e] = []
+    return [[episode for one in row for episode in one[: episodes // envs]] for row in found]
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+@pytest.mark.parametrize(("episodes", "envs", "max_steps"), [(12, 4, 100), (6, 1, 3), (5, 5, 4)])
+def test_measures_equal_their_slow_twin(kind: str, episodes: int, envs: int, max_steps: int) -> None:
+    env = type("Env", (Count,), {"action_space": ACTIONS[kind][0], "longest": 9})
+    act, names = ACTIONS[kind][1], ["a", "b", "c"]
+    order = ("effort", "return", "switching", "length")
+    assert set(order) == set(MEASURES)
+    found = Evaluator(env, 0, envs, max_steps, order).evaluate(act, names, episodes)
+    expected = slowly(env(len(names), envs), act, names, episodes, envs, max_steps)
+    for m, row in enumerate(expected):
+        for i, episode in enumerate(row):
+            assert found.objectives[m, i].tolist() == pytest.approx([episode[name] for name in order], rel=1e-6)
+            assert (found.returns[m, i], found.lengths[m, i]) == (episode["return"], episode["length"])
+    switching = found.objectives[..., 2]
+    assert switching.min() < switching.max() < 1, "some episodes change more than others"
+
+
+def test_measures_can_be_asked_for_by_name() -> None:
+    plain = Evaluator(Weighed, 0, 4, 100, ()).evaluate(zero, ["a", "b"], 8)
+    every = Evaluator(Weighed, 0, 4, 100).evaluate(zero, ["a", "b"], 8)
+    mixed = Evaluator(Weighed, 0, 4, 100, ("half", "length", "weight")).evaluate(zero, ["a", "b"], 8)
+    assert plain.objectives.shape == (2, 8, 0)
+    assert torch.equal(every.objectives, torch.stack([7 * every.returns, every.lengths / 2], -1)), "all of the env's own"
+    assert torch.equal(mixed.objectives, torch.stack([plain.lengths / 2, plain.lengths, 7 * plain.returns], -1))
+    for other in (every, mixed):
+        assert torch.equal(plain.returns, other.returns) and torch.equal(plain.lengths, other.lengths)
+
+
+def test_a_measure_does_not_depend_on_the_neighbours() -> None:
+    together = Evaluator(Count, 0, 4, 100, MEASURES).evaluate(of_discrete, ["a", "b", "c"], 8)
+    alone = Evaluator(Count, 0, 4, 100, MEASURES).evaluate(of_discrete, ["b"], 8)
+    assert torch.equal(together.objectives[1:2], alone.objectives)

@@ -4,6 +4,7 @@ import torch
 from podium.core import tree
 from podium.envs.native.cartpole import CartPole
 from podium.envs.native.pendulum import Pendulum
+from podium.evolve.turn import Refill, Task
 from podium.roles.evaluator import Evaluator
 from podium.roles.pod import Pod
 from stacks import TwoDials, build, gap, rows, same
@@ -11,7 +12,7 @@ from stacks import TwoDials, build, gap, rows, same
 PLAN = {"ppo": {"steps": 16, "batch": 32, "epochs": 2}, "a2c": {"steps": 8}}
 
 
-def pod(name: str = "ppo", env=CartPole, ids=(0, 1, 2), horizon: int | None = None, **kwargs) -> Pod:
+def pod(name: str = "ppo", env=CartPole, ids=(0, 1, 2), horizon: int | None = None, schedule=(), **kwargs) -> Pod:
     plan = PLAN[name] | kwargs
     genes = {"lr": [3e-3 / (i + 1) for i in range(len(ids))]}
     stack = build(name, env, ids, genes=genes, **plan)
@@ -22,8 +23,12 @@ def pod(name: str = "ppo", env=CartPole, ids=(0, 1, 2), horizon: int | None = No
         made.append(m)
         return build(name, env, range(m), seed=99, **plan).algorithm
 
-    out = Pod(stack.algorithm, stack.collector, evaluator, stack.streams, ids, build=make, horizon=horizon)
-    out.made = made
+    def fresh(new):
+        return build(name, env, new, **plan).algorithm.learnt()
+
+    out = Pod(stack.algorithm, stack.collector, evaluator, stack.streams, ids, build=make, fresh=fresh,
+              horizon=horizon, episodes=4, schedule=schedule)  # fmt: skip
+    out.made, out.untrained = made, fresh
     return out
 
 
@@ -68,10 +73,11 @@ def test_the_report() -> None:
 def test_evaluation_of_some_rows_is_that_of_all() -> None:
     a = pod(normalise=True)
     a.train(5)
-    every, objectives = a.evaluate([0, 1, 2], 6)
-    assert every.shape == (3, 6) and objectives.shape == (3, 6, 0)
+    every = a.evaluate([0, 1, 2], 6)
+    assert every.returns.shape == every.lengths.shape == (3, 6) and every.objectives.shape == (3, 6, 0)
     for rows_ in ([1], [2, 0], [2]):
-        assert torch.equal(a.evaluate(rows_, 6)[0], every[rows_])
+        found = a.evaluate(rows_, 6)
+        assert all(torch.equal(x, y[rows_]) for x, y in zip(found, every, strict=True))
     assert a.made == [1, 2], "one algorithm for each number of rows"
 
 
@@ -138,3 +144,222 @@ def test_a_row_whose_reward_was_nan_can_be_filled_again(name: str) -> None:
     a.write([1], healthy)
     a.train(1)
     assert not a.failed.any()
+
+
+# ---- turns
+
+
+def clock() -> float:
+    return 12.5
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_turn_trains_then_evaluates_some_rows() -> None:
+    a, b = pod(normalise=True), pod(normalise=True)
+    outcome, report = a.turn(Task(3, [2, 0]), clock, never), b.train(3)
+    assert (outcome.task, outcome.steps, outcome.seconds) == (Task(3, [2, 0]), 3 * 16 * 4, 12.5)
+    assert same(dict(outcome.report), report) and list(outcome.failed) == [False] * 3
+    assert all(torch.equal(x, y) for x, y in zip(outcome.evaluation, b.evaluate([2, 0], 4), strict=True))
+    scored = tree.clone(outcome.members)
+    assert same(scored, b.read([2, 0])) and same(a.state(), b.state())
+    a.turn(Task(1), clock, never)
+    assert same(outcome.members, scored), "what was scored, whatever becomes of the rows"
+
+
+def test_a_turn_without_rows_or_without_updates() -> None:
+    a = pod()
+    outcome = a.turn(Task(1), clock, never)
+    assert outcome.report and outcome.evaluation is None and outcome.members is None
+    before = tree.clone(a.state())
+    outcome = a.turn(Task(0, [1]), clock, never)
+    assert not outcome.report and outcome.evaluation is not None and outcome.steps == 64
+    assert same(a.state(), before)
+
+
+def test_an_evaluation_that_is_cut_short_leaves_the_training() -> None:
+    a, b = pod(), pod()
+    outcome = a.turn(Task(2, [0, 1]), clock, lambda: True)
+    assert outcome.evaluation is None and outcome.members is None and outcome.steps == 128
+    b.train(2)
+    assert same(a.state(), b.state())
+    made_up = a.turn(Task(0, [0, 1]), clock, never)
+    assert torch.equal(made_up.evaluation.returns, b.evaluate([0, 1], 4).returns)
+
+
+def test_asked_again_the_same_weights_play_other_episodes() -> None:
+    a = pod()
+    a.train(2)
+    first, again, other = (a.turn(Task(0, [0, 1, 2], n), clock, never) for n in (0, 1, 2))
+    assert same(first.members, again.members)
+    assert not torch.equal(first.evaluation.returns, again.evaluation.returns)
+    assert not torch.equal(again.evaluation.returns, other.evaluation.returns)
+    repeated = a.turn(Task(0, [1], 1), clock, never)
+    assert torch.equal(repeated.evaluation.returns, again.evaluation.returns[1:2])
+
+
+# ---- exchanges
+
+
+def but_genes(members):
+    return {name: leaf for name, leaf in tree.flatten(members).items() if not name.startswith("genes.")}
+
+
+def genes(a: Pod, n: int) -> dict[str, float]:
+    """Values that no row has by itself."""
+    return {name: 0.001 * (n + 1) + 0.01 * i for i, name in enumerate(a.algorithm.genes)}
+
+
+def slot(a: Pod):
+    """What stays with the row, whoever sits in it."""
+    held = a.state()["slot"]
+    return tree.clone({name: held[name] for name in held if name not in ("ids", "failed")})
+
+
+@pytest.mark.parametrize("env", [CartPole, Pendulum])
+@pytest.mark.parametrize("name", PLAN)
+def test_an_exchange_fills_all_rows_at_once(name: str, env) -> None:
+    """Two rows swap, a third copies one of them, others get a snapshot and new weights; one is left alone."""
+    a = pod(name, env, ids=range(6), normalise=True)
+    a.train(2)
+    snapshot = a.read([4])
+    kept = tree.clone(snapshot)
+    a.train(2)
+    a.failed[1], a.failed[5] = True, True
+    before, held = tree.clone(a.algorithm.learnt()), slot(a)
+    sources = {0: 1, 1: 0, 2: 1, 3: snapshot, 4: None}
+    a.exchange([Refill(row, 20 + row, source, genes(a, row)) for row, source in sources.items()])
+
+    expected = {0: rows(before, 1), 1: rows(before, 0), 2: rows(before, 1), 3: kept, 4: a.untrained([24])}
+    for row, parent in expected.items():
+        assert same(but_genes(a.read([row])), but_genes(parent)), row
+        for gene, value in genes(a, row).items():
+            assert a.algorithm.genes[gene][row] == torch.tensor(value), (row, gene)
+            assert a.algorithm.learnt()["genes"][gene][row] == torch.tensor(value), (row, gene)
+    assert same(a.read([5]), rows(before, 5))
+    assert a.ids.tolist() == [20, 21, 22, 23, 24, 5]
+    assert a.failed.tolist() == [False] * 5 + [True]
+    assert same(slot(a), held), "streams, envs, steps and running sums belong to the row"
+
+    for leaf in but_genes(before):  # else a leaf that was not copied would not have been noticed
+        one, other = tree.flatten(before)[leaf], tree.flatten(kept)[leaf]
+        counted = leaf.endswith(("count", "decay"))  # which every row has alike
+        assert counted or not torch.equal(one[0], one[1]), leaf
+        assert not torch.equal(one[4], other[0]), leaf
+    assert any(name.startswith("optimiser.") for name in but_genes(before))
+    a.train(1)
+    assert same(snapshot, kept), "copied, not shared"
+
+
+def test_an_exchange_does_not_touch_the_other_rows() -> None:
+    a, b = pod(normalise=True), pod(normalise=True)
+    for one in (a, b):
+        one.train(2)
+    a.exchange([Refill(1, 7, 2, genes(a, 0))])
+    assert [same(rows(a.read([0, 1, 2]), i), rows(b.read([0, 1, 2]), i)) for i in range(3)] == [True, False, True]
+    for one in (a, b):
+        one.train(2)
+    for part in ("learnt", "slot"):
+        mine, theirs = ({k: v[[0, 2]] for k, v in tree.flatten(one.state()[part]).items()} for one in (a, b))
+        assert same(mine, theirs), "bit for bit, while another trains beside them"
+
+
+def test_an_exchange_of_nobody_changes_nothing() -> None:
+    a = pod()
+    before = tree.clone(a.state())
+    a.exchange([])
+    assert same(a.state(), before)
+
+
+def test_a_failed_row_that_was_exchanged_is_well() -> None:
+    a = pod("a2c", Pendulum, normalise=True)
+    a.train(1)
+    a.algorithm.core.net.params[0].data[1] = torch.nan
+    a.train(1)
+    assert a.failed.tolist() == [False, True, False]
+    a.exchange([Refill(1, 3, 0, genes(a, 0))])
+    a.train(2)
+    assert not a.failed.any()
+    assert all(leaf.isfinite().all() for leaf in but_genes(a.read([1])).values())
+
+
+def test_an_exchanged_row_is_evaluated_as_itself() -> None:
+    """The id names the episodes, so that a child does not repeat those that its parent was chosen for."""
+    a = pod()
+    a.train(2)
+    parent = a.evaluate([0], 4)
+    a.exchange([Refill(1, 9, 0, {name: float(v[0]) for name, v in a.algorithm.genes.items()})])
+    assert same(a.read([0]), a.read([1]))
+    assert not torch.equal(a.evaluate([1], 4).returns, parent.returns)
+    assert torch.equal(a.evaluate([0], 4).returns, parent.returns)
+
+
+@pytest.mark.parametrize("name", PLAN)
+def test_resume_after_an_exchange_is_exact(name: str) -> None:
+    a, b = pod(name, normalise=True), pod(name, normalise=True, seed=7)
+    a.train(1)
+    a.exchange([Refill(0, 3, 2, genes(a, 0)), Refill(2, 4, None, genes(a, 1))])
+    b.load(tree.clone(a.state()))
+    a.train(2), b.train(2)
+    assert same(a.state(), b.state()) and b.ids.tolist() == [3, 1, 4]
+
+
+# ---- schedules
+
+SCHEDULE = (
+    (0, {"lr": 1e-3, "entropy": 0.02}),
+    (128, {"lr": 2e-3, "entropy": 0.02}),
+    (150, {"lr": 3e-3, "entropy": 0.0}),
+    (151, {"lr": 4e-3, "entropy": 0.01}),
+    (10_000, {"lr": 9e-3, "entropy": 0.09}),
+)
+
+
+def watch(a: Pod) -> list[tuple[int, list[float], list[float]]]:
+    """Fills with the step and the genes of every update."""
+    seen, learn = [], a.algorithm.learn
+
+    def spy(batch, remaining=None):
+        held = a.algorithm.genes
+        seen.append((int(a.steps[0]), held["lr"].tolist(), held["entropy"].tolist()))
+        return learn(batch, remaining)
+
+    a.algorithm.learn = spy
+    return seen
+
+
+def at(step: int) -> tuple[int, list[float], list[float]]:
+    """What an update that begins at `step` should use: the last entry that is not after it."""
+    held = max((entry for entry in SCHEDULE if entry[0] <= step), key=lambda entry: entry[0])[1]
+    lr, entropy = torch.tensor([held["lr"], held["entropy"]]).tolist()
+    return step, [lr] * 3, [entropy] * 3
+
+
+def test_genes_follow_the_schedule() -> None:
+    a = pod(schedule=SCHEDULE)
+    others = tree.clone({k: v for k, v in a.algorithm.genes.items() if k not in ("lr", "entropy")})
+    seen = watch(a)
+    a.train(2), a.train(3)
+    assert seen == [at(step) for step in (0, 64, 128, 192, 256)]
+    assert seen[2][1] != seen[1][1] and seen[3][2] == at(151)[2], "of several that are due the last one holds"
+    assert same({k: a.algorithm.genes[k] for k in others}, others)
+
+
+def test_before_its_first_entry_a_schedule_says_nothing() -> None:
+    a = pod(schedule=[(128, {"lr": 5e-3})])
+    drawn, seen = a.algorithm.genes["lr"].tolist(), watch(a)
+    a.train(3)
+    assert [lr for _, lr, _ in seen] == [drawn, drawn, torch.full((3,), 5e-3).tolist()]
+
+
+@pytest.mark.parametrize("saved", [1, 2, 3])
+def test_a_schedule_is_exact_on_resume(saved: int) -> None:
+    a, b = pod(schedule=SCHEDULE, normalise=True), pod(schedule=SCHEDULE, normalise=True, seed=7)
+    a.train(saved)
+    b.load(tree.clone(a.state()))
+    seen = watch(b)
+    a.train(4), b.train(4)
+    assert same(a.state(), b.state())
+    assert seen == [at(64 * n) for n in range(saved, saved + 4)]

@@ -51,6 +51,16 @@ def test_a_future_that_was_given_up_is_dropped(tmp_path: Path) -> None:
     assert names(tmp_path) == ["000000000100.safetensors", "000000000150.safetensors"]
 
 
+def test_later_ones_can_be_dropped_before_anything_is_written(tmp_path: Path) -> None:
+    for step in (5, 100):
+        checkpoint.write(tmp_path, step, {"x": torch.tensor(step)}, {})
+    (tmp_path / "checkpoint" / "notes.txt").write_text("mine")
+    checkpoint.forget_after(tmp_path, 100)
+    assert [checkpoint.step_of(p) for p in checkpoint.found(tmp_path)] == [100, 5]
+    checkpoint.forget_after(tmp_path, 5)
+    assert names(tmp_path) == ["000000000005.safetensors", "notes.txt"]
+
+
 @pytest.mark.parametrize("call", ["write", "fsync"])
 def test_a_full_disk_leaves_the_previous_ones_loadable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str

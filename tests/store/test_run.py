@@ -42,6 +42,20 @@ def test_create_then_open(tmp_path: Path) -> None:
     assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", "", line) for line in lines] == ["started", "ended"]
 
 
+def test_kept_weights_can_be_forgotten(tmp_path: Path) -> None:
+    with Run.create(tmp_path / "run", CONFIG) as run:
+        for member in range(5):
+            run.snapshot(member, {"w": torch.full((2,), member)}, {})
+        (run.path / "members" / "notes.txt").write_text("mine")
+        (run.path / "members" / "best.safetensors").write_bytes(b"")  # no member's: a leftover of something else
+        run.forget(3)
+        run.forget(3)
+        assert sorted(p.stem for p in (run.path / "members").glob("*.safetensors")) == ["0", "1", "2", "4", "best"]
+        run.forget_all(keep=[1, 4, 77])
+        assert sorted(os.listdir(run.path / "members")) == ["1.safetensors", "4.safetensors", "notes.txt"]
+        assert run.read_snapshot(4)[0]["w"].tolist() == [4, 4]
+
+
 def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(ConfigError, match="pass -D to start it afresh") as caught:

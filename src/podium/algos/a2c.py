@@ -31,10 +31,10 @@ class A2CSettings(AlgoSettings):
     """`algo.*` for A2C."""
 
     name: Importable = "a2c"
-    lr: GeneValue = gene(7e-4, 1e-6, 1.0)
-    discount: GeneValue = gene(0.99, 0.5, 0.9999, "one-minus-log", most=1)
+    lr: GeneValue = gene(7e-4, 1e-6, 1.0, search=(1e-4, 1e-2))
+    discount: GeneValue = gene(0.99, 0.5, 0.9999, "one-minus-log", most=1, search=(0.9, 0.999))
     lam: GeneValue = gene(1.0, 0.0, 1.0, "one-minus-log", most=1)
-    entropy: GeneValue = gene(0.0, 0.0, 1.0)
+    entropy: GeneValue = gene(0.0, 0.0, 1.0, search=(0.0, 0.03))
     critic: GeneValue = gene(0.5, 0.01, 10.0)
     max_norm: GeneValue = gene(0.5, 0.01, 100.0)
 

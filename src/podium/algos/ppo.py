@@ -35,11 +35,11 @@ class PPOSettings(AlgoSettings):
     """`algo.*` for PPO."""
 
     name: Importable = "ppo"
-    lr: GeneValue = gene(3e-4, 1e-6, 1.0)
-    discount: GeneValue = gene(0.99, 0.5, 0.9999, "one-minus-log", most=1)
-    lam: GeneValue = gene(0.95, 0.0, 1.0, "one-minus-log", most=1)
-    clip: GeneValue = gene(0.2, 0.01, 1.0)
-    entropy: GeneValue = gene(0.0, 0.0, 1.0)
+    lr: GeneValue = gene(3e-4, 1e-6, 1.0, search=(1e-5, 1e-2))
+    discount: GeneValue = gene(0.99, 0.5, 0.9999, "one-minus-log", most=1, search=(0.9, 0.999))
+    lam: GeneValue = gene(0.95, 0.0, 1.0, "one-minus-log", most=1, search=(0.7, 0.99))
+    clip: GeneValue = gene(0.2, 0.01, 1.0, search=(0.05, 0.5))
+    entropy: GeneValue = gene(0.0, 0.0, 1.0, search=(0.0, 0.03))
     critic: GeneValue = gene(0.5, 0.01, 10.0)
     max_norm: GeneValue = gene(0.5, 0.01, 100.0)
     target_kl: GeneValue = gene(None, 1e-4, 1.0, optional=True)

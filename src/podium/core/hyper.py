@@ -11,7 +11,7 @@ A setting is a number, a range `[low, high]` to draw from and to search, or `{ea
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -37,6 +37,7 @@ class Gene:
     most: float = math.inf
     optional: bool = False
     choices: tuple[float, ...] = ()
+    search: tuple[float, float] | None = None  # a range worth searching, where the user names none
 
     def allowed(self) -> str:
         """What a user may write, in words."""
@@ -74,6 +75,23 @@ class Gene:
             return (1 - torch.exp(math.log(1 - low) + u * math.log((1 - high) / (1 - low)))).clamp(low, high)
         return low + u * (high - low)
 
+    def place(self, low: float, high: float, value: Tensor) -> Tensor:
+        """Where values lie from `low` to `high` on the gene's scale, in [0, 1]; `between` maps it back to them."""
+        if self.scale == "choice":
+            choices = [c for c in self.choices if low <= c <= high]
+            nearest = (value.unsqueeze(-1) - torch.tensor(choices, dtype=value.dtype)).abs().argmin(-1)
+            return (nearest + 0.5).to(value.dtype) / len(choices)
+        value = value.clamp(low, high)
+        if self.scale == "int":  # the middle of a number's cell
+            return (value - low + 0.5) / (high - low + 1)
+        if low == high:
+            return torch.full_like(value, 0.5)
+        if self.scale == "log" and low > 0:
+            return (torch.log(value / low) / math.log(high / low)).clamp(0, 1)
+        if self.scale == "one-minus-log" and high < 1:
+            return (torch.log((1 - value) / (1 - low)) / math.log((1 - high) / (1 - low))).clamp(0, 1)
+        return (value - low) / (high - low)
+
 
 def _parse(value: Any) -> Any:
     """A number, `[low, high]` or `{each: [...]}` in plain form; whether the numbers fit is `check`'s business."""
@@ -108,7 +126,7 @@ GeneValue = Annotated[Any, PlainValidator(_parse)]
 
 
 def gene(default: float | None, low: float, high: float, scale: Scale = "log", **limits: Any) -> Any:
-    """A settings field that is a gene; `limits` are `least`, `most`, `optional`, `choices` of `Gene`."""
+    """A settings field that is a gene; `limits` are the other fields of `Gene`."""
     return Field(default, json_schema_extra={"gene": Gene(low, high, scale, **limits)})  # type: ignore[dict-item]
 
 
@@ -136,13 +154,24 @@ def check(settings: BaseModel, members: int, section: str = "algo") -> None:
             raise ConfigError(field, value, declared.allowed())
 
 
+def plain(genes: Mapping[str, float]) -> dict[str, float | None]:
+    """Genes as JSON holds them: one that is off, which is infinite, becomes null."""
+    return {name: None if math.isinf(value) else value for name, value in genes.items()}
+
+
+def live(genes: Mapping[str, float | None]) -> dict[str, float]:
+    """The inverse of `plain`."""
+    return {name: math.inf if value is None else value for name, value in genes.items()}
+
+
 def values(settings: BaseModel, seed: int, ids: Sequence[int]) -> dict[str, Tensor]:
     """The genes of the members `ids`, each `[M]`: fixed, one `each`, or drawn from a range by the member's own dice."""
     out: dict[str, Tensor] = {}
     for name, declared in genes(settings).items():
         value = getattr(settings, name)
         if isinstance(value, dict):
-            row = [math.inf if v is None else float(v) for v in value["each"]]
+            each = [math.inf if v is None else float(v) for v in value["each"]]
+            row = each if len(each) == len(ids) else [each[i % len(each)] for i in ids]
         elif isinstance(value, list):
             dice = [torch.rand((), generator=generator(seed, i, "gene", name), dtype=torch.float64) for i in ids]
             low, high = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -18,14 +18,20 @@ from podium.core.tree import Tree
 
 
 class FromGymnasium:
-    """A VecEnv of M x E env objects. Box actions are clipped to their bounds; a NaN in them becomes 0."""
+    """A VecEnv of M x E env objects. Box actions are clipped to their bounds; a NaN in them becomes 0.
 
-    objectives: tuple[str, ...] = ()
+    `measures` are keys of `info`: the mean of each over an episode is one of its objectives.
+    """
 
     def __init__(
-        self, make: Callable[[], gym.Env[Any, Any]], members: int, envs: int, device: torch.device | str = "cpu"
+        self,
+        make: Callable[[], gym.Env[Any, Any]],
+        members: int,
+        envs: int,
+        device: torch.device | str = "cpu",
+        measures: Sequence[str] = (),
     ) -> None:
-        self.members, self.envs, self.device = members, envs, torch.device(device)
+        self.members, self.envs, self.device, self.objectives = members, envs, torch.device(device), tuple(measures)
         first = make()
         self.obs_space, self.action_space = spaces_of(first)
         self._objects = [first, *(make() for _ in range(members * envs - 1))]
@@ -39,6 +45,7 @@ class FromGymnasium:
         self._out, self._spare = _Out(self), _Out(self)
         self._now, self._rows = 0, range(members * envs)
         self._total, self._born = [0.0 for _ in self._rows], [0 for _ in self._rows]  # of the running episodes
+        self._sums = np.zeros((members * envs, len(self.objectives)))
 
     def reset(self, streams: Streams) -> Tensor:
         obs = self._out.obs
@@ -47,6 +54,7 @@ class FromGymnasium:
             for i, seed in enumerate(seeds, m * self.envs):
                 obs[i] = self._code(self._objects[i].reset(seed=seed)[0])
         self._now, self._total, self._born = 0, [0.0 for _ in self._rows], [0 for _ in self._rows]
+        self._sums.fill(0)
         return self._out.step.obs.to(self.device)
 
     def step(self, action: Tensor) -> Step:
@@ -55,10 +63,12 @@ class FromGymnasium:
         last, total, plain, ended = out.last, self._total, self._codes is None, []
         rewards: list[Any] = []
         for i, step, a in zip(self._rows, self._steps, self._actions(action), strict=True):
-            obs, reward, terminated, truncated, _ = step(a)
+            obs, reward, terminated, truncated, info = step(a)
             last[i] = obs if plain else self._code(obs)  # before a reset, which may write into the same array
             rewards.append(reward)
             total[i] += reward  # type: ignore[operator]
+            if self.objectives:
+                self._measure(i, info)
             if terminated or truncated:
                 ended.append((i, 0 if terminated else 1, self._objects[i].reset()[0]))
         out.reward[:] = rewards
@@ -67,7 +77,8 @@ class FromGymnasium:
         for i, kind, obs in ended:
             out.flags[kind, i], out.obs[i] = True, self._code(obs)
             out.total[i], out.length[i] = total[i], self._now - self._born[i]
-            total[i], self._born[i] = 0.0, self._now
+            out.objectives[i] = self._sums[i] / out.length[i]
+            total[i], self._born[i], self._sums[i] = 0.0, self._now, 0
         return out.step if self.device.type == "cpu" else _moved(out.step, self.device)
 
     def state(self) -> Tree | None:
@@ -79,6 +90,13 @@ class FromGymnasium:
     def close(self) -> None:
         for env in self._objects:
             env.close()
+
+    def _measure(self, i: int, info: dict[str, Any]) -> None:
+        for k, name in enumerate(self.objectives):
+            if name not in info:
+                found = ", ".join(info) or "nothing"
+                raise ConfigError("env.measures", name, f"a key of what the env puts into info at every step ({found})")
+            self._sums[i, k] += info[name]
 
     def _code(self, obs: Any) -> Any:
         """One-hot of a discrete observation; others as they are."""
@@ -109,11 +127,12 @@ class _Out:
         self.obs, self.last = np.zeros((2, n, *(space.shape or ())), space.dtype)
         self.reward, self.total, self.length = np.zeros((3, n), np.float32)
         self.flags = np.zeros((2, n), np.bool_)
+        self.objectives = np.zeros((n, len(env.objectives)), np.float32)
 
         def tensor(array: np.ndarray[Any, Any]) -> Tensor:
             return torch.from_numpy(array).reshape(M, E, *array.shape[1:])
 
-        episode = Episode(tensor(self.total), tensor(self.length), torch.zeros(M, E, 0))
+        episode = Episode(tensor(self.total), tensor(self.length), tensor(self.objectives))
         terminated, truncated = map(tensor, self.flags)
         self.step = Step(tensor(self.obs), tensor(self.reward), terminated, truncated, tensor(self.last), episode)
 

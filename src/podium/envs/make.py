@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,23 +31,26 @@ def make(
     source: str = "auto",
     device: torch.device | str = "cpu",
     kwargs: Mapping[str, Any] | None = None,
+    measures: Sequence[str] = (),
 ) -> VecEnv:
-    """`id` is Gymnasium's, or `module:Class` of an own gymnasium.Env or VecEnv."""
+    """`id` is Gymnasium's, or `module:Class` of an own gymnasium.Env or VecEnv; `measures` are keys of its `info`."""
     kwargs = dict(kwargs or {})
     if source not in SOURCES:
         raise ConfigError("env.source", source, f"allowed: {', '.join(SOURCES)}")
     target = resolve(id)
     twin = SIMULATORS.get(id)
+    if measures and (source == "native" or _is_vec_env(target)):
+        raise ConfigError("env.measures", list(measures), "none: this env reports its objectives itself")
     if source == "native":
         if twin is None:
             raise ConfigError("env.source", source, f"{id} has no simulator; there are {', '.join(SIMULATORS)}")
         if kwargs:
             raise ConfigError("env.kwargs", kwargs, "a simulator takes none; use env.source=gymnasium")
-    if twin is not None and simulated(id, members * envs, source, kwargs):
+    if twin is not None and not measures and simulated(id, members * envs, source, kwargs):
         return twin(members, envs, device)
     if _is_vec_env(target):
         return target(members, envs, device, **kwargs)  # type: ignore[no-any-return, operator]
-    return FromGymnasium(partial(_build, target, kwargs), members, envs, device)
+    return FromGymnasium(partial(_build, target, kwargs), members, envs, device, measures)
 
 
 def simulated(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:

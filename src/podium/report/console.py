@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import rich.console
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from podium.report import words
+from podium.report import tables, words
 
 Report = Mapping[str, Any]
-"""step, steps_per_second, seconds, best_return, median_return, best_fitness, failed, eta_seconds; None if unknown."""
+"""step, steps_per_second, seconds, best_return, median_return, best_fitness, exchanges, leaders, failed, eta_seconds;
+None if unknown."""
 
+LEADERS = ("rank", "id", "fitness", "steps", "genes")
 EVERY = 2.0
 """Seconds between two plain lines."""
 
@@ -64,7 +66,11 @@ class Console:
 
     def panel(self, report: Report) -> Group:
         """The live view of one report: a bar, then the numbers."""
-        lines = [Text("   ".join(part), no_wrap=True, overflow="ellipsis") for part in self._parts(report)]
+        lines: list[RenderableType] = [
+            Text("   ".join(part), no_wrap=True, overflow="ellipsis") for part in self._parts(report)
+        ]
+        if report.get("leaders"):
+            lines.append(tables.table(report["leaders"], LEADERS))
         if self.total_steps is None:
             return Group(Text(self._where(report)), *lines)
         bar = Table.grid(padding=(0, 1))
@@ -85,6 +91,8 @@ class Console:
         best, median = report.get("best_return"), report.get("median_return")
         good = [f"return best {words.score(best)}" + (f" median {words.score(median)}" if self.members > 1 else "")]
         good.append(f"evaluated best {words.score(report.get('best_fitness'))}")
+        if report.get("exchanges"):
+            good.append(f"exchanges {report['exchanges']:,}")
         if report.get("failed"):
             good.append(f"failed {report['failed']} of {self.members}")
         return [pace, good]

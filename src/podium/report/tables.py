@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -15,12 +17,31 @@ from podium.report import words
 Row = Mapping[str, Any]
 """A member as `Ledger.top` gives it."""
 
-LEADERBOARD = ("rank", "id", "parent", "algo", "fitness", "steps", "time", "gen", "genes")
+LEADERBOARD = (
+    "rank",
+    "front",
+    "id",
+    "parent",
+    "algo",
+    "fitness",
+    "objectives",
+    "steps",
+    "time",
+    "gen",
+    "status",
+    "genes",
+)
+FRONT = ("id", "parent", "algo", "objectives", "fitness", "steps", "time", "gen", "status", "genes")
 SUMMARY = ("rank", "id", "fitness", "steps", "genes", "status")
+SPARE = ("status", "time", "parent", "gen", "front")
+"""Columns that a narrow table goes without, in this order."""
 HEAD, TAIL, MOST = 10, 3, 20
 
-_LEFT = {"algo", "genes", "status"}
+_LEFT = {"algo", "objectives", "genes", "status"}
+_WORDS = {"genes": 20, "objectives": 20}
+"""Columns whose words are wrapped, and their least width."""
 _SOURCE = {"time": "seconds", "gen": "generation"}
+_OBJECTIVE = "objectives."
 
 
 def table(
@@ -35,10 +56,11 @@ def table(
     out.title_justify = out.caption_justify = "left"
     out.title_style, out.caption_style = "bold", ""
     for name in columns:
-        if name == "genes":
-            out.add_column(name, min_width=20)
+        if name in _WORDS:
+            out.add_column(name, min_width=_least(name, columns))
         else:
-            out.add_column(name, justify="left" if name in _LEFT else "right", no_wrap=True)
+            side = "left" if name in _LEFT else "right"
+            out.add_column(name.removeprefix(_OBJECTIVE), justify=side, no_wrap=True)  # type: ignore[arg-type]
     for row in rows:
         if row is None:
             out.add_row(*("..." if name == "rank" else "" for name in columns))
@@ -47,15 +69,60 @@ def table(
     return out
 
 
+class Fitted:
+    """Those columns of each row that fit where it is shown; objectives in columns of their own, else in one."""
+
+    def __init__(self, rows: Sequence[Row], columns: Sequence[str], title: str | None = None) -> None:
+        self.rows, self.title, self.columns = _kinds(rows), title, columns
+
+    def choices(self) -> list[list[str]]:
+        """Sets of columns, the widest first."""
+        names = objectives(self.rows)
+        wide: list[str] = []
+        for column in self.columns:
+            if column == "objectives":
+                wide += [_OBJECTIVE + name for name in names]
+            elif column != "front" or names:
+                wide.append(column)
+        out = [[c for c in wide if c not in SPARE[:n]] for n in range(len(SPARE) + 1)]
+        narrow = [c for c in self.columns if c not in SPARE and (c != "objectives" or names)]
+        return [*out, narrow]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fits = (columns for columns in self.choices() if self._width(columns) <= options.max_width)
+        yield table(self.rows, next(fits, self.choices()[-1]), self.title)
+
+    def _width(self, columns: Sequence[str]) -> int:
+        gaps = 2 * (len(columns) - 1)
+        return gaps + sum(
+            _least(name, columns)
+            if name in _WORDS
+            else max(
+                cell_len(text) for text in [name.removeprefix(_OBJECTIVE), *(cell(r, name, {}) for r in self.rows)]
+            )
+            for name in columns
+        )
+
+
+def objectives(rows: Sequence[Row]) -> list[str]:
+    """The names of the objectives of several rows, in the order they come."""
+    return list(dict.fromkeys(name for row in rows for name in row.get("objectives") or ()))
+
+
 def shared(rows: Sequence[Row]) -> dict[str, Any]:
     """The genes that are equal in all of several rows."""
     every = [row.get("genes") or {} for row in rows]
     return {k: v for k, v in every[0].items() if all(k in g and g[k] == v for g in every)} if len(every) > 1 else {}
 
 
-def leaderboard(rows: Sequence[Row], title: str | None = None) -> Table:
-    """What `podium top` shows. It has no room for a status: a failed member's fitness says so."""
-    return table(rows, LEADERBOARD, title)
+def leaderboard(rows: Sequence[Row], title: str | None = None) -> Fitted:
+    """What `podium top` shows. Where there is no room for a status, a failed member's fitness says so."""
+    return Fitted(rows, LEADERBOARD, title)
+
+
+def front(rows: Sequence[Row], title: str | None = None) -> Fitted:
+    """Members with their objectives, as `podium front` shows them."""
+    return Fitted(rows, FRONT, title)
 
 
 def summary(rows: Sequence[Row], title: str | None = None) -> Table:
@@ -82,6 +149,10 @@ def cell(row: Row, column: str, same: Mapping[str, Any]) -> str:
         return _fitness(row)
     if column == "time":
         return words.duration(value)
+    if column == "objectives":
+        return "  ".join(f"{name} {words.score(number)}" for name, number in (value or {}).items())
+    if column.startswith(_OBJECTIVE):
+        return words.score((row.get("objectives") or {}).get(column.removeprefix(_OBJECTIVE)))
     if column == "genes":
         return words.genes({k: v for k, v in (value or {}).items() if k not in same})
     if value is None:
@@ -94,6 +165,27 @@ def _fitness(row: Row) -> str:
     if row.get("status") == "failed":
         return "failed" if value is None else f"{words.score(value)} failed"
     return words.score(value) if value is None or std is None else f"{words.score(value)} ± {words.score(std)}"
+
+
+def _least(column: str, columns: Sequence[str]) -> int:
+    """The least width of a column of words: less of it where objectives take room."""
+    crowded = any(name.startswith("objectives") for name in columns)
+    return 12 if column == "genes" and crowded else _WORDS[column]
+
+
+def _kinds(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose algorithm says the kind, too, where one algorithm has members of several kinds."""
+    kinds: dict[str, set[str]] = {}
+    for row in rows:
+        kinds.setdefault(row["algo"], set()).add(row.get("kind") or "")
+    return [row if len(kinds[row["algo"]]) < 2 else {**row, "algo": _kind(row)} for row in rows]
+
+
+def _kind(row: Row) -> str:
+    kind = row.get("kind") or ""
+    if len(kind) > 12:
+        kind = f"{zlib.crc32(kind.encode()) & 0xFFFF:04x}"
+    return str(kind if kind.startswith(row["algo"]) else f"{row['algo']} {kind}".rstrip())
 
 
 def _style(row: Row) -> str:

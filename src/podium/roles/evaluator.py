@@ -10,8 +10,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from podium.core.spec import Step
 from podium.core.streams import Streams
 from podium.envs.base import VecEnv
+from podium.evolve.turn import Evaluation
 
 Act = Callable[[Tensor], Tensor]
 """`[R, E, *O]` -> actions `[R, E, ...]`"""
@@ -21,49 +23,46 @@ class Interrupted(Exception):
     """An evaluation was asked to stop before it was done."""
 
 
-class Evaluator:
-    """Runs a fixed number of episodes in every env, so that short episodes count no more than long ones."""
+MEASURES = ("return", "length", "switching", "effort")
+"""Objectives that any env has: `switching` is the share of steps with another action than the step before, `effort` the
+mean square of the action. All others are the env's own."""
 
-    def __init__(self, make: Callable[[int, int], VecEnv], seed: int, envs: int, max_steps: int) -> None:
-        self._make, self._seed, self._envs, self._max_steps = make, seed, envs, max_steps
+
+class Evaluator:
+    """Runs a fixed number of episodes in every env, so that short episodes count no more than long ones.
+
+    `measures` names the objectives; None takes all that the env reports.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[int, int], VecEnv],
+        seed: int,
+        envs: int,
+        max_steps: int,
+        measures: Sequence[str] | None = None,
+    ) -> None:
+        self._make, self._seed, self._envs, self._max_steps, self._measures = make, seed, envs, max_steps, measures
         self._built: dict[tuple[int, int], VecEnv] = {}
 
     @torch.no_grad()
     def evaluate(
         self, act: Act, names: Sequence[str], episodes: int, stop: Callable[[], bool] = lambda: False
-    ) -> tuple[Tensor, Tensor]:
-        """Returns `[R, episodes]` and objectives `[R, episodes, K]` of R policies; `names` seed their envs.
-
-        Raises Interrupted as soon as `stop` says so.
-        """
+    ) -> Evaluation:
+        """Episodes of R policies; `names` seed their envs. Raises Interrupted as soon as `stop` says so."""
         envs = max(n for n in range(1, min(self._envs, episodes) + 1) if episodes % n == 0)
         env = self._env(len(names), envs)
         obs = env.reset(Streams(self._seed, [f"evaluate/{name}" for name in names]))
-        quota = episodes // envs
-        shape = (len(names), envs, quota)
-        returns = torch.zeros(shape, device=obs.device)
-        objectives = torch.zeros(*shape, len(env.objectives), device=obs.device)
-        count, length = torch.zeros(2, *shape[:2], dtype=torch.int64, device=obs.device)
-        total = torch.zeros(shape[:2], device=obs.device)  # of the running episode; the env tells only whole ones
-        for _ in range(self._max_steps * quota):
+        tally = _Tally(env, self._measures, len(names), envs, episodes // envs)
+        for _ in range(self._max_steps * tally.quota):
             if stop():
                 raise Interrupted
-            step = env.step(act(obs))
-            length += 1
-            total += step.reward
-            obs, over = step.obs, step.terminated | step.truncated
-            done = (over | (length >= self._max_steps)) & (count < quota)
-            if done.any():
-                row, column = done.nonzero(as_tuple=True)
-                which = count[row, column]
-                returns[row, column, which] = total[row, column]
-                objectives[row, column, which] = step.episode.objectives[row, column]
-                length.masked_fill_(done | over, 0)
-                total.masked_fill_(done | over, 0)
-                count += done
-                if bool((count == quota).all()):
-                    break
-        return returns.flatten(1), objectives.flatten(1, 2)
+            action = act(obs)
+            step = env.step(action)
+            obs = step.obs
+            if tally.add(step, action, self._max_steps):
+                break
+        return Evaluation(tally.returns.flatten(1), tally.lengths.flatten(1), tally.objectives.flatten(1, 2))
 
     def _env(self, members: int, envs: int) -> VecEnv:
         if (members, envs) not in self._built:
@@ -73,3 +72,53 @@ class Evaluator:
     def close(self) -> None:
         for env in self._built.values():
             env.close()
+
+
+class _Tally:
+    """Sums of the running episodes, and what the finished ones came to. The env itself tells only of whole ones."""
+
+    def __init__(self, env: VecEnv, measures: Sequence[str] | None, rows: int, envs: int, quota: int) -> None:
+        self.quota, device = quota, env.device
+        names = list(env.objectives if measures is None else measures)
+        self.returns, self.lengths = torch.zeros(2, rows, envs, quota, device=device)
+        self.objectives = torch.zeros(rows, envs, quota, len(names), device=device)
+        self.count, self._length = torch.zeros(2, rows, envs, dtype=torch.int64, device=device)
+        self._total = torch.zeros(rows, envs, device=device)
+        self._own = [(i, env.objectives.index(name)) for i, name in enumerate(names) if name not in MEASURES]
+        self._common = [(i, name) for i, name in enumerate(names) if name in MEASURES]
+        self._sums = {name: torch.zeros(rows, envs, device=device) for _, name in self._common}
+        self._before: Tensor | None = None
+
+    def add(self, step: Step, action: Tensor, max_steps: int) -> bool:
+        """Take in one step; whether every env has done its episodes."""
+        self._length += 1
+        self._total += step.reward
+        self._behave(action)
+        over = step.terminated | step.truncated
+        done = (over | (self._length >= max_steps)) & (self.count < self.quota)
+        if not done.any():
+            return False
+        row, column = done.nonzero(as_tuple=True)
+        place = (row, column, self.count[row, column])
+        length = self._length[row, column]
+        self.returns[place], self.lengths[place] = self._total[row, column], length.float()
+        for i, own in self._own:
+            self.objectives[(*place, torch.full_like(row, i))] = step.episode.objectives[row, column, own]
+        for i, name in self._common:
+            value = {"return": self._total, "length": self._length}.get(name)
+            mean = self._sums[name][row, column] / length if value is None else value[row, column].float()
+            self.objectives[(*place, torch.full_like(row, i))] = mean
+        for sums in (self._length, self._total, *self._sums.values()):
+            sums.masked_fill_(done | over, 0)
+        self.count += done
+        return bool((self.count == self.quota).all())
+
+    def _behave(self, action: Tensor) -> None:
+        if "switching" in self._sums and self._before is not None:
+            changed = (action != self._before).flatten(2).any(-1) if action.ndim > 2 else action != self._before
+            self._sums["switching"] += changed & (self._length > 1)
+        if "effort" in self._sums:
+            square = action.float().square()
+            self._sums["effort"] += square.flatten(2).mean(-1) if action.ndim > 2 else square
+        if "switching" in self._sums:
+            self._before = action.clone()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -11,15 +12,20 @@ from podium.algos.base import Algorithm
 from podium.core import tree
 from podium.core.streams import Streams
 from podium.core.tree import Tree
+from podium.evolve.turn import Evaluation, Outcome, Refill, Task
 from podium.roles.collector import Collector, finished
-from podium.roles.evaluator import Evaluator
+from podium.roles.evaluator import Evaluator, Interrupted
 
 Report = dict[str, Tensor]
 """Metrics by name, each `[M]`."""
 
 
 class Pod:
-    """Trains and evaluates M members. `build(m)` makes a fresh algorithm of m members to evaluate some rows with."""
+    """Trains and evaluates M members.
+
+    `build(m)` makes an algorithm of m members to evaluate some rows with; `fresh(ids)` is what untrained members start
+    with. `schedule` lists steps and the genes that all rows have from there on.
+    """
 
     def __init__(
         self,
@@ -30,10 +36,14 @@ class Pod:
         ids: Sequence[int],
         *,
         build: Callable[[int], Algorithm],
+        fresh: Callable[[Sequence[int]], Tree] | None = None,
         horizon: int | None = None,
+        episodes: int = 1,
+        schedule: Sequence[tuple[int, Mapping[str, float]]] = (),
     ) -> None:
         self.algorithm, self.collector, self.evaluator, self.streams = algorithm, collector, evaluator, streams
-        self._build, self._horizon = build, horizon
+        self._build, self._fresh, self._horizon = build, fresh, horizon
+        self._episodes, self._schedule = episodes, schedule
         self._some: dict[int, Algorithm] = {}
         self.ids = torch.tensor(list(ids))
         self.steps = torch.zeros(len(self.ids), dtype=torch.int64)
@@ -46,6 +56,7 @@ class Pod:
         ended, total = torch.zeros(len(self.ids), dtype=torch.int64), torch.zeros(len(self.ids))
         metrics: Report = {}
         for _ in range(updates):
+            self._follow_schedule()
             batch = self.collector.collect()
             metrics = self.algorithm.learn(batch, self._remaining())
             count, returns = finished(batch)
@@ -61,12 +72,56 @@ class Pod:
             return None
         return (1 - self.steps.double() / self._horizon).clamp_(min=0).float().to(self.collector.obs.device)
 
+    def _follow_schedule(self) -> None:
+        step, now = int(self.steps[0]) if self._schedule else 0, None
+        for at, genes in self._schedule:
+            now = genes if at <= step else now
+        for name, value in (now or {}).items():
+            self.algorithm.genes[name].fill_(value)
+
+    def turn(self, task: Task, seconds: Callable[[], float], stop: Callable[[], bool]) -> Outcome:
+        """Do a task; an evaluation that `stop` cuts short is left out of what comes of it."""
+        report = self.train(task.updates) if task.updates else {}
+        evaluation, members = None, None
+        if task.rows:
+            with suppress(Interrupted):
+                evaluation = self.evaluate(task.rows, self._episodes, stop, task.again)
+                members = tree.map(lambda leaf: leaf.cpu(), self.read(task.rows))
+                evaluation = Evaluation(*(x.cpu() for x in evaluation))
+        return Outcome(task, int(self.steps[0]), seconds(), self.failed.tolist(), report, evaluation, members)
+
+    def broken(self, task: Task, seconds: float, error: str) -> Outcome:
+        """What comes of a task in which an env, or anything else, raised: all members failed, all episodes end."""
+        self.restart()
+        self.failed.fill_(True)
+        return Outcome(task, int(self.steps[0]), seconds, self.failed.tolist(), error=error)
+
+    def exchange(self, refills: Sequence[Refill]) -> None:
+        """Fill rows with new members, all at once: a row that is copied and filled is copied as it was."""
+        copies = [r for r in refills if isinstance(r.source, int)]
+        sources = [r.source for r in copies if isinstance(r.source, int)]
+        copied = self.read(sources) if copies else None
+        for refill in refills:
+            if isinstance(refill.source, dict):
+                self.write([refill.row], refill.source)
+        fresh = [r for r in refills if r.source is None]
+        if fresh and self._fresh is not None:
+            self.write([r.row for r in fresh], self._fresh([r.member for r in fresh]))
+        if copied is not None:
+            self.write([r.row for r in copies], copied)
+        rows = torch.tensor([r.row for r in refills], dtype=torch.int64)
+        for name, values in self.algorithm.genes.items():
+            new = torch.tensor([r.genes[name] for r in refills], dtype=values.dtype)
+            values.index_copy_(0, rows.to(values.device), new.to(values.device))
+        self.ids[rows] = torch.tensor([r.member for r in refills], dtype=torch.int64)
+        self.failed[rows] = False
+
     def evaluate(
-        self, rows: Sequence[int], episodes: int, stop: Callable[[], bool] = lambda: False
-    ) -> tuple[Tensor, Tensor]:
-        """Returns `[R, episodes]` and objectives `[R, episodes, K]` of some rows; Interrupted if `stop` comes first."""
+        self, rows: Sequence[int], episodes: int, stop: Callable[[], bool] = lambda: False, again: int = 0
+    ) -> Evaluation:
+        """Whole episodes of some rows; Interrupted if `stop` comes first. `again` gives equal weights other seeds."""
         algorithm = self._rows(rows)
-        names = [f"{self.ids[row]}/{self.steps[row]}" for row in rows]
+        names = [f"{self.ids[row]}/{self.steps[row]}" + (f"/{again}" if again else "") for row in rows]
         return self.evaluator.evaluate(
             lambda obs: algorithm.act(obs, {}, explore=False)[0]["action"], names, episodes, stop
         )

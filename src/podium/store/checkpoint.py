@@ -27,6 +27,13 @@ def write(run: Path, step: int, tree: Tree, info: dict[str, Any]) -> Path:
     return path
 
 
+def forget_after(run: Path, step: int) -> None:
+    """Drop the checkpoints of later steps than `step`: a future that a resume gives up."""
+    for path in found(run):
+        if step_of(path) > step:
+            path.unlink()
+
+
 def read(path: Path) -> tuple[Tree, dict[str, Any]]:
     """The tree and info of a checkpoint; a damaged one is refused, nothing of it loaded."""
     return tensors.load(path, "checkpoint")

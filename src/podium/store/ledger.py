@@ -1,4 +1,4 @@
-"""The ledger: members, scores, metrics and events of a run, in SQLite. One process writes, any number read."""
+"""The ledger: members, scores, leaderboard, metrics and events of a run, in SQLite. One writes, any number read."""
 
 from __future__ import annotations
 
@@ -12,25 +12,30 @@ from typing import Any
 
 from podium.core.errors import PodiumError
 from podium.store import schema
-from podium.store.records import Member, Score, to_json
+from podium.store.records import Member, Ranked, Score, to_json
 
-_TOP = """
-SELECT id, parent, algo, fitness, coalesce(step, failed_step, born_step) AS steps, coalesce(seconds, 0.0) AS seconds,
-       generation, genes, status, std, coalesce(episodes, 0) AS episodes
-FROM members LEFT JOIN (
+_COLUMNS = """id, parent, algo, fitness, coalesce(step, ended_step, born_step) AS steps,
+       coalesce(seconds, 0.0) AS seconds, generation, genes, status, std, coalesce(episodes, 0) AS episodes, kind,
+       objectives"""
+_TOP = f"""
+SELECT {_COLUMNS} FROM members LEFT JOIN (
     SELECT *, row_number() OVER (PARTITION BY member ORDER BY fitness DESC NULLS LAST, step) AS place FROM scores
 ) ON member = id AND place = 1
 ORDER BY status = 'failed', fitness DESC NULLS LAST, step NULLS LAST, id LIMIT ?
 """
+_BOARD = f"""
+SELECT {_COLUMNS}, front FROM board JOIN members ON member = id ORDER BY front, fitness DESC, step, id LIMIT ?
+"""
 _REWIND = (
-    "DELETE FROM scores WHERE step > :step OR member IN (SELECT id FROM members WHERE born_step > :step)",
-    "DELETE FROM metrics WHERE step > :step",
-    "DELETE FROM events WHERE step > :step",
-    "DELETE FROM members WHERE born_step > :step",
-    "UPDATE members SET status = 'training', finished_step = NULL WHERE status = 'finished' AND finished_step > :step",
-    "UPDATE members SET failed_step = NULL, reason = NULL, "
-    "status = CASE WHEN finished_step <= :step THEN 'finished' ELSE 'training' END WHERE failed_step > :step",
+    "DELETE FROM board",
+    "DELETE FROM scores WHERE turn > :turn OR member IN (SELECT id FROM members WHERE born_turn > :turn)",
+    "DELETE FROM metrics WHERE turn > :turn",
+    "DELETE FROM events WHERE turn > :turn",
+    "DELETE FROM members WHERE born_turn > :turn",
+    "UPDATE members SET status = 'training', ended_step = NULL, reason = NULL, ended_turn = NULL "
+    "WHERE ended_turn > :turn",
 )
+_END = "UPDATE members SET status = ?, ended_step = ?, reason = ?, ended_turn = ? WHERE id = ? AND status = 'training'"
 
 
 class Ledger:
@@ -38,6 +43,9 @@ class Ledger:
 
     def __init__(self, path: Path, readonly: bool = False) -> None:
         self.path = path
+        self._together = False
+        self.turn = 0
+        """What is entered now carries this number; a run counts it up, and `rewind` goes back to one."""
         self._link = None if readonly else schema.writer(path)
         if readonly:
             schema.reader(path).close()
@@ -53,12 +61,26 @@ class Ledger:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """All that is entered inside is one transaction: on disk it is there as a whole or not at all."""
+        with self._transaction():
+            self._together = True
+            try:
+                yield
+            finally:
+                self._together = False
+
     def add_members(self, members: Iterable[Member]) -> None:
         """Enter new members, all or none."""
         self._many(
-            'INSERT INTO members(id, parent, "row", algo, kind, generation, born_step, genes) VALUES (?,?,?,?,?,?,?,?)',
+            'INSERT INTO members(id, parent, pod, "row", algo, kind, generation, born_step, inherited, origin, genes, '
+            "born_turn) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)",
             [
-                (m.id, m.parent, m.row, m.algo, m.kind, m.generation, m.born_step, to_json(dict(m.genes or {})))
+                (
+                    *(m.id, m.parent, m.pod, m.row, m.algo, m.kind, m.generation, m.born_step, m.inherited, m.origin),
+                    *(to_json(dict(m.genes or {})), self.turn),
+                )
                 for m in members
             ],
         )
@@ -66,44 +88,61 @@ class Ledger:
     def add_scores(self, scores: Iterable[Score]) -> None:
         """Enter the evaluations of many members in one transaction."""
         self._many(
-            "INSERT INTO scores VALUES (?,?,?,?,?,?,?,?)",
+            "INSERT INTO scores VALUES (?,?,?,?,?,?,?,?,?,?)",
             [
-                (s.member, s.step, s.seconds, s.fitness, s.std, len(s.returns), to_json(s.returns), s.snapshot)
+                (
+                    *(s.member, s.step, s.seconds, s.fitness, s.std, len(s.returns), to_json(s.returns)),
+                    *(_objectives(s.objectives), s.cost, self.turn),
+                )
                 for s in scores
             ],
         )
+
+    def rank(self, entered: Iterable[Ranked], left: Iterable[int] = ()) -> None:
+        """Members that entered the leaderboard, or changed on it, and the ids of those that left it."""
+        with self._transaction() as link:
+            link.executemany("DELETE FROM board WHERE member = ?", [(member,) for member in left])
+            link.executemany(
+                "INSERT OR REPLACE INTO board VALUES (?,?,?,?,?,?,?,?)",
+                [
+                    (r.member, r.fitness, r.std, r.episodes, r.step, r.seconds, r.front, _objectives(r.objectives))
+                    for r in entered
+                ],
+            )
 
     def report(
         self, step: int, seconds: float, values: Mapping[str, Sequence[float]], members: Sequence[int] | None = None
     ) -> None:
         """Enter the metrics of one report, a value a member each (7 digits); `members` are their ids, if not by row."""
         ids = None if members is None else to_json(members)
-        self._many("INSERT INTO metrics VALUES (?,?,?,?)", [(step, seconds, ids, to_json(values, digits=7))])
+        self._many(
+            "INSERT INTO metrics VALUES (?,?,?,?,?)", [(step, seconds, ids, to_json(values, digits=7), self.turn)]
+        )
 
     def event(
         self, step: int, seconds: float, kind: str, detail: Mapping[str, Any] | None = None, member: int | None = None
     ) -> None:
         """Enter something that happened, to one member or to the run."""
-        self._many("INSERT INTO events VALUES (?,?,?,?,?)", [(step, seconds, member, kind, to_json(detail or {}))])
+        row = (step, seconds, member, kind, to_json(detail or {}), self.turn)
+        self._many("INSERT INTO events VALUES (?,?,?,?,?,?)", [row])
 
     def fail(self, member: int, step: int, reason: str) -> None:
         """Mark a member as failed at `step`; the first reason stays."""
-        self._many(
-            "UPDATE members SET status = 'failed', failed_step = ?, reason = ? WHERE id = ? AND status != 'failed'",
-            [(step, reason, member)],
-        )
+        self._many(_END, [("failed", step, reason, self.turn, member)])
 
     def finish(self, members: Iterable[int], step: int) -> None:
         """Mark members as finished at `step`, except those that failed."""
-        self._many(
-            "UPDATE members SET status = 'finished', finished_step = ? WHERE id = ? AND status = 'training'",
-            [(step, member) for member in members],
-        )
+        self._many(_END, [("finished", step, None, self.turn, member) for member in members])
+
+    def replace(self, members: Iterable[int], step: int) -> None:
+        """Mark members as replaced at `step`: their rows were given to others. A failed one stays failed."""
+        self._many(_END, [("replaced", step, None, self.turn, member) for member in members])
 
     def reopen(self, members: Iterable[int]) -> None:
         """Finished members train on: a resume extends the run."""
         self._many(
-            "UPDATE members SET status = 'training', finished_step = NULL WHERE id = ? AND status = 'finished'",
+            "UPDATE members SET status = 'training', ended_step = NULL, ended_turn = NULL "
+            "WHERE id = ? AND status = 'finished'",
             [(member,) for member in members],
         )
 
@@ -111,22 +150,29 @@ class Ledger:
         """Note the genes that members (by id) go on with: a resume may change them."""
         self._many("UPDATE members SET genes = ? WHERE id = ?", [(to_json(dict(g)), m) for m, g in genes.items()])
 
-    def rewind(self, step: int) -> None:
-        """Forget all that happened after `step`, so that a resume records nothing twice.
+    def rewind(self, turn: int) -> None:
+        """Forget all that was entered after `turn`, so that a resume records nothing twice.
 
-        What happened at `step` itself stays: a checkpoint is the last thing written at its step.
+        The leaderboard is emptied: a resumed run enters it again as its checkpoint has it.
         """
         with self._transaction() as link:
             for statement in _REWIND:
-                link.execute(statement, {"step": step})
+                link.execute(statement, {"turn": turn})
+        self.turn = turn
 
     def top(self, k: int | None = None) -> list[dict[str, Any]]:
-        """Members by their best fitness; no fitness after any, failed last, ties by steps, then id.
+        """The leaderboard; in a run without one all members by their best fitness, none after any, failed last.
 
-        `steps` and `seconds` are those of the best score. A member without one has fitness None.
+        Ties by steps, then id. `steps` and `seconds` are those of the best score, or of the leaderboard's snapshot. A
+        member without a score has fitness None.
         """
-        rows = self._rows(_TOP, -1 if k is None else k)
+        limit = -1 if k is None else k
+        rows = self._rows(_BOARD, limit) or self._rows(_TOP, limit)
         return [{"rank": rank, **row} for rank, row in enumerate(rows, 1)]
+
+    def training(self) -> bool:
+        """Whether any member is still in training."""
+        return bool(self._rows("SELECT 1 AS one FROM members WHERE status = 'training' LIMIT 1"))
 
     def members(self) -> list[dict[str, Any]]:
         """Every member, by id."""
@@ -150,15 +196,19 @@ class Ledger:
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        if self._link is None:
+        link = self._link
+        if link is None:
             raise PodiumError(f"{self.path}: this ledger was opened for reading only")
-        self._link.execute("BEGIN IMMEDIATE")
+        if self._together:
+            yield link
+            return
+        link.execute("BEGIN IMMEDIATE")
         try:
-            yield self._link
-            self._link.execute("COMMIT")
+            yield link
+            link.execute("COMMIT")
         except BaseException as error:
-            if self._link.in_transaction:
-                self._link.execute("ROLLBACK")
+            if link.in_transaction:
+                link.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
                 full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
                 raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(self.path)) from error
@@ -178,11 +228,13 @@ class Ledger:
             return [_decode(row) for row in link.execute(query, values)]
 
 
+def _objectives(values: Mapping[str, float] | None) -> str | None:
+    return to_json(values) if values else None
+
+
 def _decode(row: sqlite3.Row) -> dict[str, Any]:
     columns = dict(row)
-    for name in ("genes", "returns", "members", "values", "detail"):
+    for name in ("genes", "returns", "members", "values", "detail", "objectives"):
         if columns.get(name) is not None:
             columns[name] = json.loads(columns[name])
-    if "snapshot" in columns:
-        columns["snapshot"] = bool(columns["snapshot"])
     return columns

@@ -1,4 +1,4 @@
-"""The rows of the ledger that others make: members and their scores."""
+"""The rows of the ledger that others make: members, their scores, their places on the leaderboard."""
 
 from __future__ import annotations
 
@@ -12,27 +12,37 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Member:
-    """One agent of a run: who it is, where it trains and what it descends from."""
+    """One agent of a run: who it is, where it trains and what it descends from.
+
+    `inherited` are the steps of training behind what it copied from its parent; `origin` says how it came to be.
+    """
 
     id: int
     algo: str
     kind: str = ""
     parent: int | None = None
+    pod: int = 0
     row: int = 0
     generation: int = 0
     born_step: int = 0
+    inherited: int = 0
+    origin: str = "start"
     genes: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class Score:
-    """One evaluation of a member. `seconds` is the training time so far; `snapshot` says that its weights were kept."""
+    """One evaluation of a member. `seconds` is the time of the run so far.
+
+    `objectives` are means over the episodes by name, `cost` the steps that the episodes took.
+    """
 
     member: int
     step: int
     seconds: float
     returns: Sequence[float]
-    snapshot: bool = False
+    objectives: Mapping[str, float] | None = None
+    cost: int = 0
 
     @property
     def fitness(self) -> float | None:
@@ -42,10 +52,27 @@ class Score:
     @property
     def std(self) -> float | None:
         """Standard deviation of the returns (of the population, so 0 for one episode)."""
-        mean = self.fitness
-        return (
-            None if mean is None else finite(math.sqrt(statistics.fmean((x - mean) * (x - mean) for x in self.returns)))
-        )
+        return finite(spread(self.returns)) if self.returns else None
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A member on the leaderboard: `step` and `seconds` are those of its snapshot, `front` 0 is the best."""
+
+    member: int
+    fitness: float
+    step: int
+    seconds: float
+    std: float | None = None
+    episodes: int = 0
+    front: int = 0
+    objectives: Mapping[str, float] | None = None
+
+
+def spread(values: Sequence[float]) -> float:
+    """Standard deviation of a whole population; the statistics module's exact one is thirty times slower."""
+    mean = statistics.fmean(values)
+    return math.sqrt(statistics.fmean((x - mean) * (x - mean) for x in values))
 
 
 def finite(value: float | None) -> float | None:

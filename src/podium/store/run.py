@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -103,6 +104,16 @@ class Run:
     def read_snapshot(self, member: int) -> tuple[Tree, dict[str, Any]]:
         """A member's kept weights and their info."""
         return tensors.load(self.snapshot_path(member), "member")
+
+    def forget(self, member: int) -> None:
+        """Drop a member's kept weights, if there are any."""
+        self.snapshot_path(member).unlink(missing_ok=True)
+
+    def forget_all(self, keep: Collection[int]) -> None:
+        """Drop all kept weights but those of some members."""
+        for path in (self.path / "members").glob("*.safetensors"):
+            if not path.stem.isdigit() or int(path.stem) not in keep:
+                path.unlink(missing_ok=True)
 
     def snapshot_path(self, member: int) -> Path:
         """Where a member's weights are kept, if they are."""

@@ -8,21 +8,28 @@ from urllib.parse import quote
 
 from podium.core.errors import CheckpointError
 
-VERSION = 1
+VERSION = 2
 
 _TABLES = """
 CREATE TABLE members (
-    id INTEGER PRIMARY KEY, parent INTEGER, "row" INTEGER NOT NULL, algo TEXT NOT NULL, kind TEXT NOT NULL,
-    generation INTEGER NOT NULL, born_step INTEGER NOT NULL, genes TEXT NOT NULL,
-    status TEXT NOT NULL DEFAULT 'training' CHECK (status IN ('training', 'finished', 'failed')),
-    finished_step INTEGER, failed_step INTEGER, reason TEXT);
+    id INTEGER PRIMARY KEY, parent INTEGER, pod INTEGER NOT NULL, "row" INTEGER NOT NULL, algo TEXT NOT NULL,
+    kind TEXT NOT NULL, generation INTEGER NOT NULL, born_step INTEGER NOT NULL, inherited INTEGER NOT NULL,
+    origin TEXT NOT NULL, genes TEXT NOT NULL,
+    status TEXT NOT NULL DEFAULT 'training' CHECK (status IN ('training', 'finished', 'replaced', 'failed')),
+    ended_step INTEGER, reason TEXT, born_turn INTEGER NOT NULL, ended_turn INTEGER);
 CREATE TABLE scores (
     member INTEGER NOT NULL REFERENCES members, step INTEGER NOT NULL, seconds REAL NOT NULL, fitness REAL, std REAL,
-    episodes INTEGER NOT NULL, returns TEXT NOT NULL, snapshot INTEGER NOT NULL);
+    episodes INTEGER NOT NULL, returns TEXT NOT NULL, objectives TEXT, cost INTEGER NOT NULL,
+    turn INTEGER NOT NULL);
 CREATE INDEX scores_by_member ON scores (member, step);
-CREATE TABLE metrics (step INTEGER NOT NULL, seconds REAL NOT NULL, members TEXT, "values" TEXT NOT NULL);
+CREATE TABLE board (
+    member INTEGER PRIMARY KEY REFERENCES members, fitness REAL NOT NULL, std REAL, episodes INTEGER NOT NULL,
+    step INTEGER NOT NULL, seconds REAL NOT NULL, front INTEGER NOT NULL, objectives TEXT);
+CREATE TABLE metrics (
+    step INTEGER NOT NULL, seconds REAL NOT NULL, members TEXT, "values" TEXT NOT NULL, turn INTEGER NOT NULL);
 CREATE TABLE events (
-    step INTEGER NOT NULL, seconds REAL NOT NULL, member INTEGER, kind TEXT NOT NULL, detail TEXT NOT NULL);
+    step INTEGER NOT NULL, seconds REAL NOT NULL, member INTEGER, kind TEXT NOT NULL, detail TEXT NOT NULL,
+    turn INTEGER NOT NULL);
 """
 
 

@@ -1,0 +1,112 @@
+"""Population-based training in generations (Jaderberg et al. 2017): train, evaluate, select, explore, all together.
+
+Who is kept and who copies whom are functions of their own: see `exchange.py` and `nsga2.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from podium.core.tree import Tree
+from podium.evolve.population import Entries, Population
+from podium.evolve.turn import Outcome, Refills, Task
+
+Record = Callable[[Population, Mapping[int, Outcome]], Entries]
+"""Puts members that have just been evaluated on the leaderboard, where they belong there."""
+Refill = Callable[[Population, Entries], Refills]
+"""From those members to the rows that get new ones."""
+
+
+class Generational:
+    """Every pod trains for `evolve.interval` steps and waits for the others."""
+
+    def __init__(self, population: Population, record: Record, refill: Refill) -> None:
+        self.population, self._record, self._refill = population, record, refill
+        self.generation, self.closing = 0, False
+        self._scored = [0] * len(population.places)  # steps at which a pod's rows were last evaluated
+        self._told: dict[int, Outcome] = {}  # pods whose rows were evaluated
+        self._owed: dict[int, Task] = {}  # evaluations to be done, or done again
+
+    def ask(self, pod: int, seconds: float) -> Task | None:
+        if pod in self._owed:
+            return self._owed[pod]
+        if pod in self._told:
+            return None
+        population, place = self.population, self.population.places[pod]
+        left = (self.generation + 1) * population.settings.interval - population.steps[pod]
+        updates, slice = max(1, -(-left // place.rollout)), population.slice(pod)
+        return Task(slice) if updates > slice else Task(updates, range(place.rows))
+
+    def tell(self, pod: int, outcome: Outcome) -> Refills:
+        population = self.population
+        with population.run.ledger.together():
+            population.advance(pod, outcome)
+            self._owed.pop(pod, None)
+            if not outcome.task.rows:
+                return {}
+            if outcome.cut_short:
+                self._owed[pod] = replace(outcome.task, updates=0)
+                return {}
+            scored = population.score(pod, outcome)
+            if not outcome.task.again:
+                self._told[pod], self._scored[pod] = outcome, outcome.steps
+                if claims := population.claims(pod, scored):
+                    self._owed[pod] = Task(0, claims, again=1)
+            if self._owed or len(self._told) < len(population.places):
+                return {}
+            return self._next_generation()
+
+    def _next_generation(self) -> Refills:
+        population = self.population
+        entries, self._told = self._record(population, self._told), {}
+        self.generation += 1
+        if self.closing or max(population.steps) < population.settings.burn_in:
+            return {}
+        return self._refill(population, entries)
+
+    def last(self, pod: int) -> Task | None:
+        """What a finished run still has to do: score what was trained since the last generation."""
+        self.closing = True
+        if pod in self._owed:
+            return self._owed[pod]
+        if self._scored[pod] == self.population.steps[pod]:
+            return None
+        return Task(0, range(self.population.places[pod].rows))
+
+    @property
+    def leader(self) -> float | None:
+        """The champion's fitness."""
+        best = self.population.board.best()
+        return best.fitness if best is not None else None
+
+    def reached(self, fitness: float) -> bool:
+        """Whether the champion has come so far."""
+        return self.leader is not None and self.leader >= fitness
+
+    def failed(self) -> bool:
+        """Never: a failed member is replaced."""
+        return False
+
+    def state(self) -> Tree:
+        told = {str(pod): o.members for pod, o in self._told.items() if o.members is not None}
+        return {**self.population.state(), "told": told}
+
+    def info(self) -> dict[str, Any]:
+        told = {pod: [o.steps, o.seconds, list(o.task.rows)] for pod, o in self._told.items()}
+        owed = {pod: [list(task.rows), task.again] for pod, task in self._owed.items()}
+        counts = {"generation": self.generation, "scored": self._scored}
+        return {"population": self.population.info(), **counts, "told": told, "owed": owed}
+
+    def load(self, state: Tree, info: Mapping[str, Any]) -> None:
+        self.population.load(state, info["population"])
+        self.generation, self._scored = info["generation"], info["scored"]
+        self._owed = {int(pod): Task(0, rows, again) for pod, (rows, again) in info["owed"].items()}
+        self._told = {
+            int(pod): Outcome(Task(0, rows), steps, seconds, members=state["told"].get(pod))
+            for pod, (steps, seconds, rows) in info["told"].items()
+        }
+
+    def restore(self) -> None:
+        self.population.restore()

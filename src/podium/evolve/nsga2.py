@@ -1,0 +1,72 @@
+"""NSGA-II (Deb et al. 2002) over members that learn by gradient: several objectives, a front instead of a champion.
+
+The leaderboard holds the survivors. Every generation all rows are their children: genes by crossover and mutation of
+two parents, weights and all else that was learnt from the first of them, the winner of a binary tournament. The
+children train and are evaluated; the best of survivors and children, by front and then by crowding, survive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from podium.core import tree
+from podium.evolve import explore, pareto
+from podium.evolve.leaderboard import Entry
+from podium.evolve.population import Entries, Population
+from podium.evolve.turn import Outcome, Refill, Refills
+
+
+def refill(population: Population, entries: Entries) -> Refills:
+    """The survivors' children fill all rows."""
+    refills: Refills = {}
+    for kind in range(len(population.kinds)):
+        seats = [(pod, index) for pod, index, row in population.all_rows() if row.kind == kind]
+        for seat, new in zip(seats, _children(population, kind, seats), strict=True):
+            refills.setdefault(seat[0], []).append(new)
+    return refills
+
+
+def survive(population: Population, outcomes: Mapping[int, Outcome]) -> Entries:
+    """Put the best of leaderboard and evaluated rows on the leaderboard, as many of each kind as there are rows."""
+    evaluated = population.healthy(outcomes)
+    new = list(evaluated.values())
+    kept: list[Entry] = []
+    for kind in range(len(population.kinds)):
+        mine = {e.member: e for e in [*population.board.of(kind), *(e for e in new if e.kind == kind)]}
+        size = sum(place.rows for place in population.places if place.kind == kind)
+        entries = list(mine.values())
+        kept += [entries[i] for i in pareto.survive(_objectives(population, entries), size).tolist()]
+    fronts = pareto.fronts(_objectives(population, kept)).tolist()
+    entered = {e.member for e in new}
+    kept = [replace(e, front=front) for e, front in zip(kept, fronts, strict=True)]
+    kept = [replace(e, snapshot=tree.clone(e.snapshot)) if e.member in entered and e.snapshot else e for e in kept]
+    left = population.board.replace(kept)
+    population.ranked([e for e in kept if e.member in entered], left, [e for e in kept if e.member not in entered])
+    return evaluated
+
+
+def _objectives(population: Population, entries: Sequence[Entry]) -> Tensor:
+    """`[n, K]`, all to be maximised."""
+    names = [(name.removeprefix("-"), -1.0 if name.startswith("-") else 1.0) for name in population.settings.objectives]
+    rows = [[sign * (e.objectives or {})[name] for name, sign in names] for e in entries]
+    return torch.tensor(rows, dtype=torch.float64).reshape(len(entries), len(names))
+
+
+def _children(population: Population, kind: int, seats: Sequence[tuple[int, int]]) -> list[Refill]:
+    board, rng, space = population.board.of(kind), population.rng, population.kinds[kind].space
+    if not board:
+        return [population.fresh(pod, index) for pod, index in seats]
+    objectives = _objectives(population, board)
+    rank = pareto.fronts(objectives)
+    crowding = pareto.crowding(objectives, rank)
+    first, second = (pareto.parents(rank, crowding, len(seats), rng).tolist() for _ in range(2))
+    genes = [dict(board[i].genes) for i in first]
+    if len(space):
+        a, b = (population.values(kind, [board[i].genes for i in parents]) for parents in (first, second))
+        genes = population.with_genes(kind, genes, explore.polynomial(explore.sbx(a, b, space, rng), space, rng))
+    parents = [board[i] for i in first]  # before the rows change
+    return [population.copy(p, i, e, g) for (p, i), e, g in zip(seats, parents, genes, strict=True)]

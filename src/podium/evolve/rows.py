@@ -1,0 +1,60 @@
+"""A row of a pod and the member in it; the kinds of members and the pods that hold them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from podium.core.hyper import plain
+from podium.evolve.explore import Space
+
+Genes = dict[str, float]
+"""By name; infinity where a gene is off."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What some members share. `born` are the genes of a member with new weights, by its id."""
+
+    name: str
+    algo: str
+    space: Space
+    born: Callable[[int], Genes]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A pod as the population knows it: the kind and number of its rows, and the steps of one update."""
+
+    kind: int
+    rows: int
+    rollout: int
+
+
+@dataclass
+class Row:
+    """A row of a pod and the member in it."""
+
+    member: int
+    kind: int
+    genes: Genes
+    parent: int | None = None
+    parent_fitness: float | None = None
+    generation: int = 0
+    born: int = 0  # steps of the row at its birth
+    inherited: int = 0  # steps of training behind what it copied
+    history: list[float] = field(default_factory=list)  # mean returns of the last evaluations, its ancestors' too
+    returns: list[float] = field(default_factory=list)  # of the last evaluation
+    objectives: dict[str, float] = field(default_factory=dict)
+    failed: bool = False
+
+    def fitness(self, window: int) -> float:
+        """Mean of the last evaluations; NaN where there is none, or where it failed."""
+        return statistics.fmean(self.history[-window:]) if self.history and not self.failed else math.nan
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {**asdict(self), "genes": plain(self.genes)}

@@ -1,0 +1,80 @@
+"""`evolve.*`: how a population searches while it learns."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from podium.core.config import Section
+from podium.core.errors import ConfigError
+
+Strategy = Literal["tournament", "truncation", "wta", "tournament-selection", "t-test", "softmax", "nsga2"]
+LEAST = {"nsga2": 4}
+"""Members that a strategy needs, if more than two."""
+
+
+class EvolveSettings(Section):
+    """`evolve.*`"""
+
+    strategy: Strategy = Field(
+        "tournament", description="tournament is asynchronous, all others proceed in generations"
+    )
+    members: int = Field(16, ge=2, description="the population, over all entrants")
+    entrants: tuple[Any, ...] = Field((), description="kinds of members: names of algorithms, or {algo: ..., net: ...}")
+    genes: Literal["auto"] | tuple[str, ...] = Field(
+        "auto", description="genes to search; auto: those with a range, or if none has one, the algorithm's usual ones"
+    )
+
+    interval: int = Field(4096, ge=1, description="steps of each member between two of its evaluations")
+    seconds: float | None = Field(None, gt=0, description="tournament: seconds between them, in place of interval")
+    slice: int | None = Field(
+        None, ge=1, description="tournament: updates between two looks at who is ready; null: a quarter of the interval"
+    )
+    burn_in: int = Field(0, ge=0, description="steps of each member before its first exchange")
+    window: int = Field(1, ge=1, description="fitness is the mean of so many last evaluations")
+    confirm: bool = Field(True, description="evaluate a new leader once more before it takes the lead")
+
+    fraction: float = Field(0.25, gt=0, le=0.5, description="truncation: the worst that copy, and the best they copy")
+    rivals: int = Field(2, ge=2, description="tournament-selection, generator tournament: members that meet")
+    alpha: float = Field(0.05, gt=0, lt=1, description="t-test: how sure a member must be that the other is better")
+    mutate: Literal["changed", "all"] = Field("changed", description="generations: whose genes move at an exchange")
+    factors: tuple[float, float] = Field((0.8, 1.25), description="perturbation of a gene, on its scale")
+    resample: float = Field(0.05, ge=0, le=1, description="chance that a gene is drawn anew instead")
+
+    generator: Literal["softmax", "top-k", "tournament"] = Field(
+        "softmax", description="tournament: how parents are drawn"
+    )
+    top: int = Field(4, ge=1, description="generator top-k: how many of the best")
+    fresh: float = Field(0.0, ge=0, le=1, description="tournament: share of refills that start from new weights")
+    updater: Literal["score", "strictly-better"] = Field(
+        "score", description="who may enter the leaderboard: any, or only who is better than its parent was"
+    )
+    board: int | None = Field(None, ge=2, description="size of the leaderboard; null: twice the members")
+    objectives: tuple[str, ...] = Field((), description="nsga2: what to maximise; -name is minimised")
+
+    def check(self, stop_steps: int | None, episodes: int) -> None:
+        """What the fields cannot say by themselves."""
+        least = LEAST.get(self.strategy, 2)
+        if self.members < least:
+            raise ConfigError("evolve.members", self.members, f"at least {least} for {self.strategy}")
+        if self.rivals > self.members:
+            raise ConfigError("evolve.rivals", self.rivals, f"at most evolve.members, {self.members}")
+        if stop_steps is not None and self.interval > stop_steps and self.seconds is None:
+            raise ConfigError("evolve.interval", self.interval, f"at most the run's length, stop.steps={stop_steps}")
+        if stop_steps is not None and self.burn_in >= stop_steps:
+            raise ConfigError("evolve.burn_in", self.burn_in, f"less than the run's length, stop.steps={stop_steps}")
+        if self.seconds is not None and self.strategy != "tournament":
+            raise ConfigError("evolve.seconds", self.seconds, f"null: {self.strategy} counts steps (evolve.interval)")
+        if min(self.factors) <= 0:
+            raise ConfigError("evolve.factors", list(self.factors), "two numbers above 0")
+        if self.strategy == "t-test" and episodes < 2:
+            raise ConfigError("eval.episodes", episodes, "at least 2, since evolve.strategy is t-test")
+        if (self.strategy == "nsga2") != (len(self.objectives) > 1):
+            allowed = "two or more for nsga2" if self.strategy == "nsga2" else f"none: {self.strategy} ranks by return"
+            raise ConfigError("evolve.objectives", list(self.objectives), allowed)
+
+    @property
+    def capacity(self) -> int:
+        """Of the leaderboard."""
+        return self.board or 2 * self.members

@@ -1,0 +1,171 @@
+"""The tournament: an asynchronous search in which nobody waits for a generation.
+
+Every row has a ready point of its own, staggered. A row that is ready is evaluated and offered to the leaderboard (the
+updater decides); then the generator draws a parent from the leaderboard, and if that is better, the row goes on as its
+child. The others train on meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from podium.core.tree import Tree
+from podium.evolve.generator import GENERATORS
+from podium.evolve.leaderboard import Entry
+from podium.evolve.population import Population
+from podium.evolve.turn import Outcome, Refill, Refills, Task
+
+
+class Tournament:
+    """Drives any number of pods; ready points count steps, or seconds where `evolve.seconds` is set."""
+
+    def __init__(self, population: Population) -> None:
+        self.population = population
+        settings, n = population.settings, population.size
+        self._interval = settings.interval if settings.seconds is None else settings.seconds
+        turn = iter(range(1, n + 1))
+        self._ready = [[self._interval * next(turn) / n for _ in rows] for rows in population.rows]
+        self._scored = [[-1] * len(rows) for rows in population.rows]  # steps at which a row was last scored
+        self.closing = False
+        self._owed: dict[int, Task] = {}  # evaluations to be done, or done again
+        self._cut: set[int] = set()  # pods that owe one because it was cut short; the others wait, and stay in step
+        self._live: list[list[float]] = [[] for _ in population.kinds]  # fitness of those in training, worst first
+        self._known: dict[tuple[int, int], float] = {}  # the same by pod and row
+
+    def ask(self, pod: int, seconds: float) -> Task | None:
+        if self._cut and pod not in self._cut:
+            return None
+        if pod in self._owed:
+            return self._owed[pod]
+        population, updates = self.population, self.population.slice(pod)
+        steps = population.steps[pod] + updates * population.places[pod].rollout
+        return Task(updates, self._due(pod, steps if population.settings.seconds is None else seconds))
+
+    def _due(self, pod: int, now: float) -> list[int]:
+        return [index for index, at in enumerate(self._ready[pod]) if at <= now]
+
+    def tell(self, pod: int, outcome: Outcome) -> Refills:
+        population, task = self.population, outcome.task
+        with population.run.ledger.together():
+            population.advance(pod, outcome)
+            self._owed.pop(pod, None)
+            self._cut.discard(pod)
+            if outcome.cut_short:  # nothing is decided before it has been made up for
+                self._owed[pod] = replace(task, updates=0)
+                self._cut.add(pod)
+                return {}
+            healthy = population.score(pod, outcome)
+            for index in task.rows if outcome.evaluation is not None else ():
+                self._count(pod, index)
+                self._scored[pod][index] = outcome.steps
+            claims = [] if task.again else population.claims(pod, healthy)
+            if claims:
+                self._owed[pod] = Task(0, claims, again=1)
+            settled = [index for index in healthy if index not in claims]
+            failed = [index for index, row in enumerate(population.rows[pod]) if row.failed]
+            for index in (*settled, *failed):
+                now = outcome.steps if population.settings.seconds is None else outcome.seconds
+                self._ready[pod][index] = now + self._interval
+            refills = [self._settle(pod, index, outcome) for index in settled]
+            refills += [self._replace(pod, index) for index in failed if not self.closing]
+            made = [refill for refill in refills if refill is not None]
+        return {pod: made} if made else {}
+
+    def _settle(self, pod: int, index: int, outcome: Outcome) -> Refill | None:
+        """Offer a row to the leaderboard, and let the generator decide who trains on in it. None: the same member."""
+        population, settings = self.population, self.population.settings
+        entry = population.offer(pod, index, population.entry(pod, index, outcome))
+        if self.closing or population.steps[pod] < settings.burn_in:
+            return None
+        if settings.fresh and float(torch.rand((), generator=population.rng)) < settings.fresh:
+            return self._seated(pod, population.fresh(pod, index))
+        live = self._live[entry.kind]
+        worst = len(live) > 1 and entry.fitness <= live[0]
+        parent = population.board.best(entry.kind) if worst else self._draw(entry.kind)
+        if parent is None or not parent.fitness > entry.fitness:
+            return None
+        return self._child(pod, index, parent)
+
+    def _replace(self, pod: int, index: int) -> Refill:
+        """Failure is selection: a child of a healthy parent, or new weights where there is none."""
+        parent = self._draw(self.population.places[pod].kind)
+        if parent is None:
+            return self._seated(pod, self.population.fresh(pod, index))
+        return self._child(pod, index, parent)
+
+    def _draw(self, kind: int) -> Entry | None:
+        board, settings = self.population.board, self.population.settings
+        if not board.of(kind):
+            return None
+        return board.of(kind)[GENERATORS[settings.generator](board.fitness(kind), self.population.rng, settings)]
+
+    def _child(self, pod: int, index: int, parent: Entry) -> Refill:
+        genes = self.population.mutated(parent.kind, [parent.genes])[0]
+        return self._seated(pod, self.population.copy(pod, index, parent, genes))
+
+    def _seated(self, pod: int, refill: Refill) -> Refill:
+        self._count(pod, refill.row)
+        self._scored[pod][refill.row] = self.population.steps[pod]  # it has learnt nothing yet that could be scored
+        return refill
+
+    def _count(self, pod: int, index: int) -> None:
+        """Keep the fitness of those in training in order."""
+        live, old = self._live[self.population.places[pod].kind], self._known.pop((pod, index), None)
+        if old is not None:
+            del live[bisect_left(live, old)]
+        fitness = self.population.fitness(self.population.rows[pod][index])
+        if math.isfinite(fitness):
+            self._known[pod, index] = fitness
+            insort(live, fitness)
+
+    def last(self, pod: int) -> Task | None:
+        """What a finished run still has to do: score the rows that were trained since they were last scored."""
+        self.closing = True
+        if pod in self._owed:
+            return self._owed[pod]
+        steps = self.population.steps[pod]
+        rows = [i for i, at in enumerate(self._scored[pod]) if at != steps]
+        return Task(0, rows) if rows else None
+
+    @property
+    def leader(self) -> float | None:
+        """The champion's fitness."""
+        best = self.population.board.best()
+        return best.fitness if best is not None else None
+
+    @property
+    def generation(self) -> int:
+        """As many evaluations as there are members count as one."""
+        return self.population.evaluations // self.population.size
+
+    def reached(self, fitness: float) -> bool:
+        """Whether the champion has come so far."""
+        return self.leader is not None and self.leader >= fitness
+
+    def failed(self) -> bool:
+        """Never: a failed member is replaced."""
+        return False
+
+    def state(self) -> Tree:
+        return self.population.state()
+
+    def info(self) -> dict[str, Any]:
+        owed = {pod: [list(task.rows), task.again] for pod, task in self._owed.items()}
+        rows = {"ready": self._ready, "scored": self._scored}
+        return {"population": self.population.info(), **rows, "owed": owed, "cut": sorted(self._cut)}
+
+    def load(self, state: Tree, info: Mapping[str, Any]) -> None:
+        self.population.load(state, info["population"])
+        self._ready, self._scored, self._cut = info["ready"], info["scored"], set(info["cut"])
+        self._owed = {int(pod): Task(0, rows, again) for pod, (rows, again) in info["owed"].items()}
+        for pod, index, _ in self.population.all_rows():
+            self._count(pod, index)
+
+    def restore(self) -> None:
+        self.population.restore()

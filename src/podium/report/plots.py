@@ -1,0 +1,202 @@
+"""Pictures: schedules of genes, fronts, curves. matplotlib is imported here and nowhere else, and only to draw."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from podium.core.errors import ConfigError, PodiumError
+from podium.report import lineage_tables, words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+# Of Okabe and Ito (2008): apart for every kind of colour vision.
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+COLOURS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, "#000000")
+GREY, FAINT = "#6b6b6b", "#d9d9d9"
+_STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": "#333333",
+    "axes.axisbelow": True,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": "#333333",
+    "ytick.labelcolor": "#333333",
+    "grid.color": "#ececec",
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "lines.solid_capstyle": "butt",
+    "svg.hashsalt": "podium",  # the same picture is the same file
+    "svg.fonttype": "none",
+}
+
+
+def check(path: Path, field: str = "--plot") -> None:
+    """Refuse a file that no picture can be written to, before anything is done."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(field, str(path), f"a file that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(field, str(path), "there is no such folder")
+
+
+def schedule(lineage: Mapping[str, Any], path: Path) -> None:
+    """Fitness along a lineage and, below it, every gene that changed, over the steps of training behind the weights."""
+    champion, entries = lineage["champion"], lineage["schedule"]
+    names = lineage_tables.changing(entries)
+    end = max(champion["steps"], entries[-1]["step"], 1)
+    with _figure(path, 7.2, 2.7 + 1.1 * len(names)) as figure:
+        heights = [1.8, *[1.0] * len(names)]
+        panels = list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
+        for panel, name in zip(panels, ["fitness", *names], strict=True):
+            panel.set_xlim(0, end * 1.01)
+            panel.set_ylabel(name)
+            panel.grid(axis="y")
+            panel.tick_params(axis="x", bottom=panel is panels[-1])
+            for entry in entries[1:]:
+                panel.axvline(entry["step"], color=FAINT, linewidth=0.8, alpha=min(1, 50 / len(entries)), zorder=0)
+        _fitness(panels[0], lineage, end)
+        for panel, name in zip(panels[1:], names, strict=True):
+            _gene(panel, [(e["step"], e["genes"].get(name)) for e in entries], end)
+        figure.align_ylabels(panels)
+        panels[-1].set_xlabel("steps of training behind the weights")
+        panels[-1].xaxis.set_major_formatter(_count)
+        title = f"Lineage of member {champion['id']}, fitness {words.score(champion['fitness'])}"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        if same := lineage_tables.throughout(entries):
+            note = textwrap.fill(f"throughout: {same}", 110)
+            figure.supxlabel(note, x=0.01, ha="left", fontsize=8, color=GREY)
+
+
+def _fitness(panel: Axes, lineage: Mapping[str, Any], end: int) -> None:
+    """The scores along the line, and on top the ids of its members where each begins, those that there is room for."""
+    champion, scores = lineage["champion"], lineage["scores"]
+    steps, values = [s["step"] for s in scores], [s["fitness"] for s in scores]
+    panel.plot(steps, values, "o-" if len(scores) < 150 else "-", color=GREY, linewidth=1, markersize=2.5)
+    if champion["fitness"] is not None:
+        panel.plot(champion["steps"], champion["fitness"], "o", color=RED, markersize=6, clip_on=False, zorder=5)
+    panel.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    panel.set_title("members in line, by id", loc="left", fontsize=8, color=GREY, pad=13)
+    free = end * 1.04
+    for entry, row in reversed(list(zip(lineage["schedule"], lineage["ancestors"], strict=True))):
+        where = min(entry["step"], end * 0.985)
+        right = where + end * 0.0115 * len(str(row["id"]))
+        if right <= free:
+            place: Any = ("data", "axes fraction")
+            panel.annotate(str(row["id"]), (where, 1.0), (0, 2), place, "offset points", fontsize=7, color=GREY)
+            free = where - end * 0.01
+
+
+def _gene(panel: Axes, points: Sequence[tuple[int, float | None]], end: int) -> None:
+    """One gene as steps; grey where it is off."""
+    numbers = [value for _, value in points if value is not None]
+    low, high = min(numbers), max(numbers)
+    if low > 0 and high / low > 10:
+        panel.set_yscale("log")
+        panel.minorticks_off()
+    else:
+        panel.locator_params(axis="y", nbins=4)
+    near = high - low < 0.02 * abs(high)
+    panel.yaxis.set_major_formatter(lambda value, _: f"{value:.8g}" if near else words.gene(float(value)))
+    panel.margins(y=0.12)
+    edges = [*(step for step, _ in points), end]
+    panel.stairs([math.nan if v is None else v for _, v in points], edges, baseline=None, color=BLUE, linewidth=1.8)
+    for off, run in itertools.groupby(zip(points, itertools.pairwise(edges), strict=True), lambda p: p[0][1] is None):
+        spans = [span for _, span in run]
+        left, right = spans[0][0], spans[-1][1]
+        if off:
+            panel.axvspan(left, right, color="#f3f3f3", linewidth=0, zorder=0)
+        if off and right - left > 0.04 * end:
+            place: Any = ("data", "axes fraction")
+            panel.annotate("off", ((left + right) / 2, 0.5), None, place, ha="center", va="center", color=GREY)
+
+
+def front(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path) -> None:
+    """The leaderboard by its objectives, each against each: the first front in colour, with the ids at its ends."""
+    if len(names) < 2:
+        raise PodiumError(f"a front needs two objectives or more, and here are {len(names)}")
+    pairs = list(itertools.combinations(names, 2))
+    across = min(len(pairs), 3)
+    down = math.ceil(len(pairs) / across)
+    with _figure(path, 5.6 if across == 1 else 3.6 * across, (4.2 if across == 1 else 3.4) * down) as figure:
+        panels = figure.subplots(down, across, squeeze=False).flatten()
+        for panel, (x, y) in zip(panels, pairs, strict=False):
+            _pair(panel, rows, x, y, connect=len(names) == 2)
+        for panel in panels[len(pairs) :]:
+            panel.set_visible(False)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+
+
+def _pair(panel: Axes, rows: Sequence[Mapping[str, Any]], x: str, y: str, connect: bool) -> None:
+    from matplotlib.patheffects import withStroke
+
+    points = sorted(
+        (objectives[x], objectives[y], row["id"], row.get("front", 0))
+        for row in rows
+        if None not in ((objectives := row.get("objectives") or {}).get(x), objectives.get(y))
+    )
+    first, others = [p for p in points if p[3] == 0], [p for p in points if p[3] != 0]
+    panel.grid()
+    panel.set(xlabel=x, ylabel=y)
+    panel.margins(0.12)
+    for points, colour, size, name in ((others, "#c4c4c4", 5, "dominated"), (first, BLUE, 6.5, "non-dominated")):
+        shape = "o-" if connect and points is first else "o"
+        (drawn,) = panel.plot([p[0] for p in points], [p[1] for p in points], shape, color=colour)
+        drawn.set(markersize=size, linewidth=1.2, label=f"{name} ({len(points)})")
+    for x_end, y_end, member, _ in {p[2]: p for p in first[:1] + first[-1:]}.values():
+        text = f"member {member}" if connect else str(member)
+        label = panel.annotate(text, (x_end, y_end), (0, 7), "data", "offset points", ha="center", zorder=1.5)
+        label.set(fontsize=8, fontweight="bold", path_effects=[withStroke(linewidth=2.5, foreground="white")])
+
+
+def curves(series: Sequence[Mapping[str, Any]], path: Path, xlabel: str, ylabel: str, title: str) -> None:
+    """Lines with bands: each of `series` has name, x, median, low, high."""
+    with _figure(path, 6.4, 4.0) as figure:
+        panel = figure.subplots()
+        panel.grid(axis="y")
+        panel.set(xlabel=xlabel, ylabel=ylabel)
+        panel.margins(x=0)
+        panel.set_title(title, loc="left", fontsize=12, fontweight="bold")
+        for i, line in enumerate(series):
+            colour, dash = COLOURS[i % len(COLOURS)], ("-", "--", ":")[i // len(COLOURS) % 3]
+            panel.plot(line["x"], line["median"], dash, color=colour, linewidth=1.8, label=line["name"])
+            panel.fill_between(line["x"], line["low"], line["high"], color=colour, alpha=0.15, linewidth=0)
+        panel.xaxis.set_major_formatter(_count)
+        panel.legend()
+
+
+def _count(value: float, _: object) -> str:
+    """A tick: 500, 2.5k, 1.25M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+@contextmanager
+def _figure(path: Path, width: float, height: float) -> Iterator[Figure]:
+    """A figure, written to `path` at the end."""
+    check(path)
+    from matplotlib import style
+    from matplotlib.figure import Figure
+
+    with style.context(["default", _STYLE]):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        metadata = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}[path.suffix.lower()]
+        try:
+            figure.savefig(path, dpi=160, metadata=metadata)
+        except OSError as error:
+            raise PodiumError(f"{path}: cannot be written ({error.strerror})") from error

@@ -1,0 +1,163 @@
+"""Going on with a run: from its last checkpoint, as if nothing had happened, or with changed settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from podium import entrants
+from podium import experiment as experiments
+from podium.core import config, hyper, tree
+from podium.core.errors import CheckpointError, ConfigError, PodiumError
+from podium.core.interrupt import Interrupt
+from podium.evolve.apart import Apart
+from podium.report.sink import OnReport, Sink
+from podium.settings import Evolution, Experiment
+from podium.store import checkpoint, tensors
+from podium.store.run import Run, config_of
+from podium.topologies.driver import Driver
+from podium.training import Result, begin, console, disk, finish, plan
+
+FIXED = ("seed", "env", "algo.name", "net", "train.members", "train.start")
+"""What a resumed run keeps: it shaped the tensors, or drew the numbers, that the checkpoint holds."""
+EVOLVED = ("algo", "evolve.strategy", "evolve.members", "evolve.entrants", "evolve.genes", "evolve.objectives")
+"""What a run that evolves keeps, too: its members have genes of their own by now."""
+
+_STATISTICAL = (
+    "resume is statistical: this env cannot save its state, so the stop ended episodes that a run without it would not"
+)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """A checkpoint that has been read."""
+
+    path: Path
+    state: tree.Tree
+    info: dict[str, Any]
+    found: list[Path]  # all checkpoints that there were
+
+
+def resume(
+    path: str | Path,
+    *overrides: str,
+    step: int | None = None,
+    quiet: bool = True,
+    on_report: OnReport | None = None,
+) -> Result:
+    """Go on with a run from its last checkpoint (or that of `step`); `overrides` may extend or change it.
+
+    Everything is checked, and the checkpoint is in memory, before anything on disk changes.
+    """
+    old = config_of(Path(path))
+    merged = config.merge(old, *(config.override(word) for word in overrides))
+    complete = experiments.record(merged).model_dump(mode="json")
+    changed = _changed(experiments.record(old).model_dump(mode="json"), complete)
+    experiment = entrants.validate(merged)
+    if not checkpoint.found(Path(path)) and not any((Path(path) / "members").glob("*")):
+        return begin(experiment, Path(path), True, quiet, on_report)  # it was killed before it had begun
+    with Run.open(Path(path)) as reader:
+        saved = _read(Path(path), step)
+    with Interrupt() as interrupt, Sink(console(experiment, quiet), on_report) as sink:
+        orchestrator = entrants.orchestrator(experiment, reader)
+        driver = Driver(entrants.build_pods(experiment), orchestrator, plan(experiment), sink, interrupt.happened)
+        _load(driver, saved, changed)
+        if "stop.steps" in changed and experiment.stop.steps is not None and experiment.stop.steps <= driver.step:
+            allowed = f"more than the {driver.step} steps that the run has already"
+            raise ConfigError("stop.steps", experiment.stop.steps, allowed)
+        _apply_genes(driver, experiment, changed)
+        with Run.open(Path(path), write=True) as run, disk(run):
+            if (run.config, checkpoint.found(run.path)) != (old, saved.found):
+                raise PodiumError(f"{run.path}: another process has just written to this run; try again")
+            driver.run = run
+            checkpoint.forget_after(run.path, driver.step)  # first: the ledger must never lag behind a checkpoint
+            _rewind(driver, saved.info["turn"])
+            if changed:
+                run.configure(complete)
+            sink.open(run, saved.info["events"])
+            if not saved.info["exact"] and not saved.info["scheduled"]:
+                sink.note(_STATISTICAL)
+            if isinstance(experiment, Evolution) and experiment.evolve.seconds is not None:
+                sink.note("resume is statistical: evolve.seconds makes ready points depend on the clock")
+            sink.note(f"resumed from step {driver.step:,}")
+            return finish(driver, sink, experiment)
+
+
+def _rewind(driver: Driver, turn: int) -> None:
+    """Put the ledger and the snapshots back to where the checkpoint was taken."""
+    ledger, rows = driver.run.ledger, [row for _, _, row in driver.population.all_rows()]
+    with ledger.together():
+        ledger.rewind(turn)
+        ledger.reopen(row.member for row in rows)
+        ledger.set_genes({row.member: hyper.plain(row.genes) for row in rows})
+        driver.orchestrator.restore()
+
+
+def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Names of the settings that differ; refuses to change what a resumed run has to keep."""
+    before, after = dict(config.leaves(old)), dict(config.leaves(new))
+    changed = [name for name in after if name not in before or after[name] != before[name]]
+    kept = (*FIXED, *EVOLVED) if "evolve" in new else FIXED
+    for name in changed:
+        if any(name == fixed or name.startswith(f"{fixed}.") for fixed in kept):
+            was = before.get(name)
+            raise ConfigError(
+                name, after[name], f"a resumed run keeps {was!r}; to change it, train with train.start=RUN"
+            )
+    return changed
+
+
+def _read(run: Path, step: int | None) -> _Saved:
+    """The last checkpoint, or that of `step`; where it is damaged, the error names the other one."""
+    found = checkpoint.found(run)
+    if not found:
+        raise CheckpointError(f"{run / 'checkpoint'}: there is no checkpoint to go on from")
+    steps = {checkpoint.step_of(path): path for path in found}
+    if step is not None and step not in steps:
+        raise ConfigError("--step", step, f"there are checkpoints of steps {', '.join(map(str, sorted(steps)))}")
+    path = found[0] if step is None else steps[step]
+    try:
+        return _Saved(path, *checkpoint.read(path), found)
+    except CheckpointError as error:
+        others = [str(s) for s, other in steps.items() if other != path]
+        hint = f"; the other checkpoint may be whole: podium resume {run} --step {others[0]}" if others else ""
+        raise CheckpointError(f"{error}{hint}") from error
+
+
+def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
+    """Put a checkpoint into memory, or refuse it whole."""
+    try:
+        tensors.match(_fixed(saved.state), _fixed(driver.state()), saved.path)
+        for entry in saved.info["orchestrator"]["population"]["board"]:
+            snapshot = saved.state["orchestrator"]["board"][str(entry["member"])]
+            tensors.match(snapshot, driver.pods[entry["kind"]].read([0]), saved.path)
+        driver.load(saved.state, saved.info)
+    except CheckpointError as error:
+        where = "" if str(saved.path) in str(error) else f"{saved.path}: "
+        hint = f"; do not change {', '.join(changed)} when resuming" if changed else ""
+        raise CheckpointError(f"{where}{error}{hint}") from error
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise CheckpointError(f"{saved.path}: not a checkpoint of this run ({error!r})") from error
+
+
+def _fixed(state: tree.Tree) -> tree.Tree:
+    """All whose shape is the same at every step. The envs' own state may vary: an env checks it itself."""
+    pods = {
+        i: {"learnt": pod["learnt"], "slot": {k: v for k, v in pod["slot"].items() if k != "env"}}
+        for i, pod in state["pods"].items()
+    }
+    return {"pods": pods, "orchestrator": {"rng": state["orchestrator"]["rng"]}}
+
+
+def _apply_genes(driver: Driver, experiment: Experiment, changed: Sequence[str]) -> None:
+    """Overrides of genes take the place of those in the checkpoint; members that evolve keep their own."""
+    if isinstance(experiment, Evolution) or not isinstance(driver.orchestrator, Apart):
+        return
+    genes, rows = driver.pods[0].algorithm.genes, driver.population.rows[0]
+    for name, values in hyper.values(experiment.algo, experiment.seed, driver.pods[0].ids.tolist()).items():
+        if f"algo.{name}" in changed:
+            genes[name].copy_(values)
+            for row, value in zip(rows, values.tolist(), strict=True):
+                row.genes[name] = value

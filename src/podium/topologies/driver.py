@@ -1,0 +1,257 @@
+"""The driver: pods of this process under an orchestrator, until a stop rule holds; keeps the run's folder."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from podium.core.tree import Tree
+from podium.evolve.apart import Apart
+from podium.evolve.generational import Generational
+from podium.evolve.pool import Inline, step
+from podium.evolve.tournament import Tournament
+from podium.evolve.turn import Outcome
+from podium.roles.pod import Pod
+from podium.store import checkpoint
+from podium.store.run import Run
+
+LEDGER_SECONDS = 5.0
+"""Between two reports in the ledger, which keeps them all."""
+
+LEADERS = 5
+"""Members of the leaderboard in a report."""
+
+Orchestrator = Apart | Generational | Tournament
+
+
+@dataclass(frozen=True)
+class Plan:
+    """When to stop and save. Steps are a member's own, in the mean over all."""
+
+    stop_steps: int | None
+    stop_seconds: float | None
+    stop_fitness: float | None
+    stop_generations: int | None
+    checkpoint_every: int
+    report_seconds: float = 0.5
+
+
+class Sink(Protocol):
+    """Where reports go: console, event file, the user's hook."""
+
+    def report(self, report: dict[str, Any]) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+    def position(self) -> int:
+        """Bytes of the event file so far: a checkpoint remembers them, a resume cuts the file there."""
+        ...
+
+
+class Driver:
+    """Drives pods and keeps their run folder."""
+
+    def __init__(
+        self,
+        pods: Sequence[Pod],
+        orchestrator: Orchestrator,
+        plan: Plan,
+        sink: Sink,
+        interrupted: Callable[[], bool],
+    ) -> None:
+        self.pods, self.orchestrator, self.plan, self.sink = pods, orchestrator, plan, sink
+        self.population = orchestrator.population
+        self.population.note = sink.note
+        self._interrupted = interrupted
+        log = None if isinstance(orchestrator, Apart) else lambda text: self.run.log(text)  # nobody could replace them
+        self._pool = Inline(pods, lambda: self.seconds, interrupted, log)
+        self._seconds_before, self._started = 0.0, time.perf_counter()
+        self._saved = (-1, -1)  # step and turn of the checkpoint that was written or loaded last
+        self._noted = -math.inf
+        self._window = [_Window(len(pod.ids)) for pod in pods]
+
+    @property
+    def run(self) -> Run:
+        return self.population.run
+
+    @run.setter
+    def run(self, run: Run) -> None:
+        self.population.run = run
+
+    @property
+    def step(self) -> int:
+        """Of each member; with several pods the mean."""
+        return self.population.total_steps // self.population.size
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds of the run, over all resumes."""
+        return self._seconds_before + time.perf_counter() - self._started
+
+    @property
+    def exact(self) -> bool:
+        """Whether a checkpoint holds the envs, too."""
+        return all(pod.exact for pod in self.pods)
+
+    def state(self) -> Tree:
+        return {
+            "pods": {str(i): pod.state() for i, pod in enumerate(self.pods)},
+            "orchestrator": self.orchestrator.state(),
+        }
+
+    def load(self, state: Tree, info: Mapping[str, Any]) -> None:
+        for i, pod in enumerate(self.pods):
+            pod.load(state["pods"][str(i)])
+        self.orchestrator.load(state["orchestrator"], info["orchestrator"])
+        self._seconds_before = info["seconds"]
+        self._saved = self.step, info["turn"]
+        self._restart()
+
+    def train(self) -> str:
+        """Train until done; why it stopped: "steps", "seconds", "fitness", "generations", "failed", "interrupted"."""
+        plan, reported, at, saved = self.plan, time.perf_counter(), self.population.total_steps, self.step
+        due = False
+        while not (reason := self._stop()):
+            self._take_in(step(self._pool, self.orchestrator))
+            due = self.step // plan.checkpoint_every != saved // plan.checkpoint_every
+            if due and self._pool.between_rounds and not self._stop():
+                self.checkpoint()
+                saved, due = self.step, False
+            if (now := time.perf_counter()) - reported >= plan.report_seconds:
+                total = self.population.total_steps
+                self._report((total - at) / (now - reported))
+                reported, at = now, total
+        if reason != "interrupted":
+            self._finish()
+        self.save(scheduled=due)
+        if reason != "interrupted":
+            self.run.ledger.finish([row.member for _, _, row in self.population.all_rows()], self.step)
+        return reason
+
+    def _finish(self) -> None:
+        """Do what was begun, then score what was trained since the last evaluation."""
+        while not self._pool.between_rounds:
+            self._take_in(step(self._pool, self.orchestrator))
+        for pod, worker in enumerate(self.pods):
+            while (task := self.orchestrator.last(pod)) is not None and not self._interrupted():
+                outcome = worker.turn(task, lambda: self.seconds, self._interrupted)
+                self.orchestrator.tell(pod, outcome)
+
+    def _stop(self) -> str | None:
+        plan, orchestrator = self.plan, self.orchestrator
+        if orchestrator.failed():
+            return "failed"
+        if self._interrupted() and self._pool.between_rounds:
+            return "interrupted"
+        if plan.stop_steps is not None and self.step >= plan.stop_steps:
+            return "steps"
+        if plan.stop_seconds is not None and self.seconds >= plan.stop_seconds:
+            return "seconds"
+        if plan.stop_fitness is not None and orchestrator.reached(plan.stop_fitness):
+            return "fitness"
+        if plan.stop_generations is not None and orchestrator.generation >= plan.stop_generations:
+            return "generations"
+        return None
+
+    def checkpoint(self) -> None:
+        """Save everything; on a full disk the run goes on with a warning, and the checkpoint before stays."""
+        try:
+            self.save()
+        except OSError as error:
+            self.sink.note(f"warning: the checkpoint of step {self.step} was not written ({error}); training goes on")
+            self._restart()  # as if it had been written: no file decides how a run goes on
+
+    def save(self, scheduled: bool = True) -> None:
+        """Write a checkpoint, unless there is one of this turn; an env that cannot be saved ends its episodes here.
+
+        `scheduled` says that a run without a stop would have saved here, too.
+        """
+        now = self.step, self.run.ledger.turn
+        if self._saved == now:
+            return
+        info = {
+            "seconds": self.seconds,
+            "events": self.sink.position(),
+            "exact": self.exact,
+            "scheduled": scheduled,
+            "turn": self.run.ledger.turn,
+            "orchestrator": self.orchestrator.info(),
+        }
+        checkpoint.write(self.run.path, self.step, self.state(), info)
+        self._saved = now
+        self._restart()
+
+    def _restart(self) -> None:
+        for pod in self.pods:
+            if not pod.exact:
+                pod.restart()
+
+    def _take_in(self, done: tuple[int, Outcome] | None) -> None:
+        if done is None:
+            raise RuntimeError("no pod has anything to do")
+        pod, outcome = done
+        if outcome.report:
+            self._window[pod].add(outcome.report)
+
+    def _report(self, rate: float) -> None:
+        """One report: of the run for the console, of each member for ledger, event file and hook."""
+        rows = [row for _, _, row in self.population.all_rows()]
+        members = _side_by_side([window.metrics() for window in self._window])
+        healthy = torch.tensor([r for r, row in zip(members["return"], rows, strict=True) if not row.failed])
+        healthy = healthy[healthy.isfinite()]
+        each = rate / self.population.size
+        left = None
+        if self.plan.stop_steps is not None and each > 0:
+            left = max(0, self.plan.stop_steps - self.step) / each
+        if self.seconds - self._noted >= LEDGER_SECONDS:
+            self._noted = self.seconds
+            self.run.ledger.report(self.step, self.seconds, members, [row.member for row in rows])
+        self.sink.report(
+            {
+                "step": self.step,
+                "steps_total": self.population.total_steps,
+                "steps_per_second": rate,
+                "steps_evaluation": self.population.cost,
+                "seconds": self.seconds,
+                "best_return": float(healthy.max()) if len(healthy) else None,
+                "median_return": float(healthy.median()) if len(healthy) else None,
+                "best_fitness": self.orchestrator.leader,
+                "generation": self.orchestrator.generation,
+                "exchanges": self.population.exchanges,
+                "leaders": self.population.leaders(LEADERS),
+                "failed": sum(row.failed for row in rows),
+                "eta_seconds": left,
+                "members": members,
+            }
+        )
+
+
+class _Window:
+    """Metrics of a pod since the last report: the last ones, and the mean return of the episodes that ended."""
+
+    def __init__(self, rows: int) -> None:
+        self._episodes, self._returns = torch.zeros(rows), torch.zeros(rows)
+        self._recent = torch.full((rows,), math.nan)
+        self._last: Mapping[str, Tensor] = {}
+
+    def add(self, report: Mapping[str, Tensor]) -> None:
+        self._last = report
+        self._episodes += report["episodes"]
+        self._returns += report["return"].nan_to_num(0) * report["episodes"]
+
+    def metrics(self) -> dict[str, list[float]]:
+        self._recent = torch.where(self._episodes > 0, self._returns / self._episodes, self._recent)
+        self._episodes.zero_(), self._returns.zero_()
+        return {name: value.tolist() for name, value in self._last.items()} | {"return": self._recent.tolist()}
+
+
+def _side_by_side(pods: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
+    """The rows of all pods in one list a metric; NaN where a pod's algorithm has no such metric."""
+    names = dict.fromkeys(name for pod in pods for name in pod)
+    return {name: [v for pod in pods for v in pod.get(name, [math.nan] * len(pod["return"]))] for name in names}

@@ -1,0 +1,184 @@
+"""Pictures: that they are written, and that they show what they should."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import imageio.v2
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from podium.core.errors import ConfigError, PodiumError
+from podium.report import plots
+
+GENES = ({"lr": 1e-3, "n": 64, "kl": None}, {"lr": 2e-4, "n": 64, "kl": 0.01}, {"lr": 5e-5, "n": 64, "kl": None})
+LINEAGE: dict[str, Any] = {
+    "champion": {"id": 9, "fitness": 481.5, "steps": 900},
+    "ancestors": [{"id": i, "fitness": f} for i, f in ((0, 100.0), (4, 300.0), (9, 481.5))],
+    "schedule": [
+        {"step": step, "genes": genes, "event": event}
+        for step, genes, event in zip((0, 300, 600), GENES, ("start", "from 0", "from 4"), strict=True)
+    ],
+    "scores": [{"step": s, "fitness": s / 2, "id": 0} for s in range(100, 1000, 100)],
+}
+ROWS: list[dict[str, Any]] = [
+    {"id": i, "front": front, "objectives": {"speed": x, "calm": y, "cost": x * y}}
+    for i, (x, y, front) in enumerate([(1.0, 9.0, 0), (4.0, 8.0, 0), (9.0, 1.0, 0), (2.0, 2.0, 1), (1.0, 1.0, 2)])
+]
+SERIES = [
+    {"name": f"s{i}", "x": [0, 1000, 2000], "median": [i, 2, 3], "low": [0, 1, 2], "high": [4, 5, 6]} for i in range(9)
+]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures that were written."""
+    figures: list[Figure] = []
+    keep = plots._figure
+
+    @contextmanager
+    def figure(*size: Any) -> Iterator[Figure]:
+        with keep(*size) as made:
+            figures.append(made)
+            yield made
+
+    monkeypatch.setattr(plots, "_figure", figure)
+    return figures
+
+
+def texts(panel: Any) -> list[str]:
+    return [text.get_text() for text in panel.texts]
+
+
+def apart(figure: Figure) -> bool:
+    """Whether no two words on top of a panel cover each other."""
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    boxes = [text.get_window_extent(renderer) for panel in figure.axes for text in (*panel.texts, panel._left_title)]
+    boxes = [box for box in boxes if box.width]
+    return not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG"])
+def test_each_kind_of_file(suffix: str, tmp_path: Path) -> None:
+    first, second = tmp_path / f"a.{suffix}", tmp_path / f"b.{suffix}"
+    plots.schedule(LINEAGE, first)
+    plots.schedule(LINEAGE, second)
+    magic = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix.lower()]
+    assert first.read_bytes().startswith(magic)
+    assert first.read_bytes() == second.read_bytes()
+    if suffix == "png":
+        picture = imageio.v2.imread(first)
+        assert picture.shape[1] > 1000 and len(np.unique(picture[..., 0])) > 20
+
+
+def test_a_schedule_has_a_panel_for_every_gene_that_changes(drawn: list[Figure], tmp_path: Path) -> None:
+    plots.schedule(LINEAGE, tmp_path / "a.png")
+    figure = drawn[0]
+    fitness, lr, kl = figure.axes
+    assert [panel.get_ylabel() for panel in figure.axes] == ["fitness", "lr", "kl"]
+    assert (lr.get_yscale(), kl.get_yscale()) == ("log", "linear")
+    assert texts(fitness) == ["9", "4", "0"] and texts(kl) == ["off", "off"]
+    assert apart(figure)
+    values, edges, _ = lr.patches[0].get_data()  # type: ignore[attr-defined]
+    assert values.tolist() == [1e-3, 2e-4, 5e-5] and edges.tolist() == [0, 300, 600, 900]
+    assert [line.get_xdata()[0] for line in lr.lines] == [300, 600]  # type: ignore[index]
+    assert figure.get_suptitle() == "Lineage of member 9, fitness 481.5"
+    assert figure.get_supxlabel() == "throughout: n 64"
+
+
+@pytest.mark.parametrize("count", [1, 2, 40, 400])
+def test_ids_never_cover_each_other(count: int, drawn: list[Figure], tmp_path: Path) -> None:
+    line = copy.deepcopy(LINEAGE)
+    line["schedule"] = [{"step": 900 * i // count, "genes": {"lr": float(i)}, "event": "from 1"} for i in range(count)]
+    line["ancestors"] = [{"id": 3 * i, "fitness": None} for i in range(count)]
+    plots.schedule(line, tmp_path / "a.png")
+    assert apart(drawn[0])
+    assert len(texts(drawn[0].axes[0])) >= min(count, 8)
+
+
+def test_a_line_of_one_without_a_score(drawn: list[Figure], tmp_path: Path) -> None:
+    line = {"champion": {"id": 1, "fitness": None, "steps": 0}, "ancestors": [{"id": 1, "fitness": None}], "scores": []}
+    plots.schedule({**line, "schedule": LINEAGE["schedule"][:1]}, tmp_path / "a.png")
+    assert len(drawn[0].axes) == 1
+    assert drawn[0].get_supxlabel() == "throughout: lr 0.001  n 64  kl off"
+
+
+def test_ticks_of_close_values_differ(drawn: list[Figure], tmp_path: Path) -> None:
+    line = copy.deepcopy(LINEAGE)
+    for entry, value in zip(line["schedule"], (0.00210001, 0.00210002, 0.00210003), strict=True):
+        entry["genes"]["lr"] = value
+    plots.schedule(line, tmp_path / "a.png")
+    panel = drawn[0].axes[1]
+    labels = [label.get_text() for label in panel.get_yticklabels()]
+    assert len(set(labels)) == len(labels) > 2
+
+
+def test_a_front_of_two_is_connected_and_names_its_ends(drawn: list[Figure], tmp_path: Path) -> None:
+    plots.front(ROWS, ["speed", "calm"], tmp_path / "a.png")
+    (panel,) = drawn[0].axes
+    assert (panel.get_xlabel(), panel.get_ylabel(), texts(panel)) == ("speed", "calm", ["member 0", "member 2"])
+    dominated, best = panel.lines
+    assert best.get_linestyle() == "-" and dominated.get_linestyle() == "None"
+    assert list(best.get_xdata()) == [1, 4, 9] and list(dominated.get_xdata()) == [1, 2]  # type: ignore[arg-type]
+    assert [line.get_label() for line in panel.lines] == ["dominated (2)", "non-dominated (3)"]
+
+
+def test_a_front_of_three_is_pairs(drawn: list[Figure], tmp_path: Path) -> None:
+    plots.front(ROWS, ["speed", "calm", "cost"], tmp_path / "a.png")
+    pairs = [(panel.get_xlabel(), panel.get_ylabel()) for panel in drawn[0].axes]
+    assert pairs == [("speed", "calm"), ("speed", "cost"), ("calm", "cost")]
+    assert all(line.get_linestyle() == "None" for panel in drawn[0].axes for line in panel.lines)
+
+
+def test_a_front_leaves_out_what_is_unknown(drawn: list[Figure], tmp_path: Path) -> None:
+    odd: list[dict[str, Any]] = [{"id": 7, "front": 0, "objectives": None}]
+    odd += [{"id": 8, "front": 0, "objectives": {"speed": None, "calm": 3.0}}, ROWS[0]]
+    plots.front(odd, ["speed", "calm"], tmp_path / "a.png")
+    assert texts(drawn[0].axes[0]) == ["member 0"]
+    plots.front([], ["speed", "calm"], tmp_path / "b.png")
+    plots.front(ROWS, ["speed", "calm", "cost", "calm"], tmp_path / "c.png")
+    with pytest.raises(PodiumError, match="two objectives or more, and here are 1"):
+        plots.front(ROWS, ["speed"], tmp_path / "d.png")
+
+
+def test_curves_are_told_apart(drawn: list[Figure], tmp_path: Path) -> None:
+    plots.curves(SERIES, tmp_path / "a.png", "steps", "return", "CartPole-v1")
+    (panel,) = drawn[0].axes
+    assert len({(line.get_color(), line.get_linestyle()) for line in panel.lines}) == len(SERIES)
+    assert len(panel.collections) == len(SERIES)
+    legend = panel.get_legend()
+    assert legend is not None and [t.get_text() for t in legend.texts] == [s["name"] for s in SERIES]
+    assert (panel.get_xlabel(), panel.get_ylabel(), panel.get_title("left")) == ("steps", "return", "CartPole-v1")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0"), (500, "500"), (12_500, "12.5k"), (10.25e6, "10.25M"), (2e9, "2G")]
+)
+def test_ticks(value: float, text: str) -> None:
+    assert plots._count(value, None) == text
+
+
+def test_what_no_picture_can_be_written_to(tmp_path: Path) -> None:
+    for name in ("a.jpg", "a", "png"):
+        with pytest.raises(ConfigError, match=r"--plot: .* a file that ends in \.png, \.svg or \.pdf"):
+            plots.schedule(LINEAGE, tmp_path / name)
+    with pytest.raises(ConfigError, match="no such folder"):
+        plots.front(ROWS, ["speed", "calm"], tmp_path / "none" / "a.png")
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(PodiumError, match="cannot be written"):
+        plots.curves(SERIES, tmp_path / "folder.png", "", "", "")
+    assert [p.name for p in tmp_path.iterdir()] == ["folder.png"]
+
+
+def test_it_leaves_the_settings_of_others_alone(tmp_path: Path) -> None:
+    with matplotlib.rc_context({"font.size": 23, "axes.spines.top": True}):
+        before = dict(matplotlib.rcParams)
+        plots.curves(SERIES, tmp_path / "a.png", "", "", "")
+        assert dict(matplotlib.rcParams) == before
