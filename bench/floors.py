@@ -78,12 +78,12 @@ def run(*command: str, timeout: float = 3600) -> str:
     return done.stdout
 
 
-def trained(words: Sequence[str], env: str, seed: int) -> Result:
+def trained(words: Sequence[str], env: str, seed: int, command: str = "train") -> Result:
     """Train with a seed, then evaluate in Gymnasium's env: wall-clock seconds of the whole command, score, steps."""
-    path = SCRATCH / "-".join([*words, str(seed)])
+    path = SCRATCH / "-".join([command, *words[:2], str(seed)])
     shutil.rmtree(path, ignore_errors=True)
     start = time.perf_counter()
-    run(PODIUM, "train", *words, f"seed={seed}", "-o", str(path))
+    run(PODIUM, command, *words, f"seed={seed}", "-o", str(path))
     seconds = time.perf_counter() - start
     score = json.loads(run(PODIUM, "eval", str(path), "--env", env, "--episodes", "100", "--json"))
     top = json.loads(run(PODIUM, "top", str(path), "--json"))[0]
@@ -91,6 +91,22 @@ def trained(words: Sequence[str], env: str, seed: int) -> Result:
         (total,) = ledger.execute("SELECT max(step) FROM scores").fetchone()
     shutil.rmtree(path)
     return {"seed": seed, "seconds": seconds, "mean": score["mean"], "steps": top["steps"], "total_steps": total}
+
+
+WIDE = ("algo.lr=[1e-6,1.0]", "algo.discount=[0.5,0.9999]", "algo.lam=[0.0,1.0]", "algo.clip=[0.01,1.0]")
+WIDE += ("algo.entropy=[0.0,1.0]", "algo.batch=256", "algo.epochs=20")
+"""Genes over all that they may be."""
+
+
+def alone() -> Result:
+    """How many of 16 members with wide ranges fail if they never meet."""
+    path, steps = SCRATCH / "alone", 40_000
+    shutil.rmtree(path, ignore_errors=True)
+    settings = ("train.members=16", f"stop.steps={steps}", "stop.fitness=null", "eval.every=5000", "seed=0")
+    run(PODIUM, "train", "cartpole", "ppo", *WIDE, *settings, "-o", str(path))
+    top = json.loads(run(PODIUM, "top", str(path), "--json"))
+    shutil.rmtree(path)
+    return {"members": len(top), "failed": sum((row["fitness"] or 0) < 475 for row in top), "steps": steps}
 
 
 def bench(name: str) -> Part:
@@ -153,6 +169,35 @@ def ratio(results: list[Result], key: str, floor: float, aim: float) -> Verdict:
     return Verdict(measured, worst >= floor and learnt, worst >= aim and learnt, details)
 
 
+def least(results: list[Result], keys: Sequence[str], floor: float, aim: float) -> Verdict:
+    """The smallest ratio of some rows."""
+    rows = [results[0]["rows"][key] for key in keys]
+    worst = min(row["ratio"] for row in rows)
+    measured = ", ".join(f"{row['ratio']:.3g} [{row['low']:.3g}, {row['high']:.3g}]" for row in rows)
+    details = "; ".join(f"{row['name']}: {row['ours']:.4g} against {row['peer']:.4g} {row['unit']}" for row in rows)
+    return Verdict(measured, worst >= floor, worst >= aim, details)
+
+
+def most(results: list[Result], keys: Sequence[str], floor: float, aim: float) -> Verdict:
+    """The largest of our numbers in some rows, where less is better."""
+    rows = [results[0]["rows"][key] for key in keys]
+    worst = max(row["ours"] for row in rows)
+    measured = ", ".join(f"{row['ours']:.3g} {row['unit']}" for row in rows)
+    return Verdict(measured, worst <= floor, worst <= aim, "; ".join(f"{r['name']}: {r.get('note', '')}" for r in rows))
+
+
+def evolved(results: list[Result]) -> Verdict:
+    """Champions of runs in time, and how the first run's members do without evolution."""
+    *runs, alone = results
+    found = in_time(runs, 475, 90, 30, 9)
+    said = (
+        f"{alone['failed']} of {alone['members']} members of seed 0 stay below 475 alone, in {alone['steps']:,} steps"
+    )
+    return found._replace(
+        holds=found.holds and alone["failed"] > alone["members"] / 2, details=f"{said}; {found.details}"
+    )
+
+
 def memory(results: list[Result]) -> Verdict:
     row = results[0]["rows"]["stack/memory"]
     each = row["each"]["podium"]
@@ -200,6 +245,14 @@ def _ratio(name: str, what: str, key: str, floor: float, aim: float) -> Floor:
     )
 
 
+def _rows(
+    name: str, what: str, keys: Sequence[str], judge: Callable[..., Verdict], floor: float, aim: float, unit: str = ""
+) -> Floor:
+    which, command = keys[0].partition("/")[0], f"podium bench {keys[0].partition('/')[0]}"
+    said = (f"{floor:g}{unit}", f"{aim:g}{unit}")
+    return Floor(name, what, *said, command, [bench(which)], lambda results: judge(results, keys, floor, aim))
+
+
 FLOORS = [
     Floor(
         "cartpole",
@@ -220,6 +273,49 @@ FLOORS = [
     _ratio("bench-env-64", "CartPole against Gymnasium, 64 envs", "env/gymnasium-64", 2.5, 5),
     _ratio("bench-env-1024", "CartPole against Gymnasium, 1024 envs", "env/gymnasium-1024", 20, 60),
     _ratio("bench-env-4096", "CartPole against EnvPool, 4096 envs", "env/envpool-4096", 5, 15),
+    Floor(
+        "evolve",
+        "16 members, genes over all that they may be: the champion of a tournament reaches 475 on CartPole-v1",
+        "9 of 10 seeds in 90 s",
+        "9 of 10 in 30 s",
+        f"podium evolve cartpole ppo {' '.join(WIDE)} seed=N; podium eval RUN --env CartPole-v1 --episodes 100",
+        [
+            *(
+                Part(f"evolve seed {s}", lambda s=s: trained(("cartpole", "ppo", *WIDE), "CartPole-v1", s, "evolve"))
+                for s in range(10)
+            ),
+            Part("evolve alone", alone),
+        ],
+        evolved,
+    ),
+    _ratio(
+        "evolve-mpi", "16 members that evolve against 16 SB3 agents under MPI, SB3's defaults", "evolve/sb3-mpi", 10, 40
+    ),
+    _ratio("evolve-one", "16 members that evolve against one SB3 agent, RL-Zoo settings", "evolve/sb3-one", 8, 20),
+    _rows("evolve-event", "one exploit-and-explore event inside a stack", ["evolve/event"], most, 5, 0.5, " ms"),
+    _rows(
+        "evolve-overhead",
+        "a run of 16 members: neither training nor evaluation (tournament, truncation)",
+        ["evolve/overhead-tournament", "evolve/overhead-truncation"],
+        most,
+        5,
+        1,
+        " %",
+    ),
+    _rows(
+        "tournament",
+        "tournament against generations, log-normal turns: share of what an always-busy pool gains, 2 and 16 pods",
+        ["orchestrator/busy-2", "orchestrator/busy-16"],
+        least,
+        0.95,
+        0.99,
+    ),
+    _rows(
+        "orchestrator", "10,000 simulated pods: completions a second", ["orchestrator/completions"], least, 500, 5000
+    ),
+    _rows(
+        "pareto", "NSGA-II's hypervolume against pymoo's: ZDT1, DTLZ2", ["pareto/zdt1", "pareto/dtlz2"], least, 0.98, 1
+    ),
     Floor(
         "memory",
         "memory of one more member, 64x64, 8 envs",
@@ -263,6 +359,10 @@ class Kept:
     def find(self, part: Part) -> Result | None:
         found = [e for e in self._all if e["key"] == part.key and e["sources"] == self.sources]
         return found[-1] if found else None
+
+    def last(self, part: Part) -> Result | None:
+        """The newest entry, of whatever sources."""
+        return next((e for e in reversed(self._all) if e["key"] == part.key), None)
 
     def get(self, part: Part) -> Result:
         """The part's entry; measures it if need be."""
@@ -323,7 +423,7 @@ def judged(floor: Floor, entries: Sequence[Result | None]) -> Verdict | None:
 def write(kept: Kept, failures: dict[str, str]) -> None:
     lines, details, loads = [], [], [0.0]
     for floor in FLOORS:
-        entries = [kept.find(part) for part in floor.parts]
+        entries = [kept.find(part) or kept.last(part) for part in floor.parts]
         verdict = judged(floor, entries)
         if verdict is None or floor.name in failures:
             said = "failed" if floor.name in failures else "not measured"
@@ -332,11 +432,14 @@ def write(kept: Kept, failures: dict[str, str]) -> None:
             continue
         holds = ("yes, and the aim" if verdict.aim and floor.aim != "-" else "yes") if verdict.holds else "**no**"
         when = max(e["date"] for e in entries if e)
+        when += "".join(
+            f", at {c}" for c in sorted({e["commit"] for e in entries if e and e["sources"] != kept.sources})
+        )
         loads += [e["load"] for e in entries if e]
         cells = (floor.what, floor.floor, floor.aim, verdict.measured, holds, when, f"`{floor.command}`")
         lines.append(f"| {' | '.join(cells)} |")
         details.append(f"- **{floor.name}**: {verdict.details}")
-    machines = sorted({e["machine"] for f in FLOORS for p in f.parts if (e := kept.find(p))}) or [machine()]
+    machines = sorted({e["machine"] for f in FLOORS for p in f.parts if (e := kept.last(p))}) or [machine()]
     head = [
         "# Measured",
         "",
@@ -345,7 +448,8 @@ def write(kept: Kept, failures: dict[str, str]) -> None:
         "peer's best number of threads, and against the peer in a process without podium's thread settings.",
         "",
         *(f"Machine: {m}." for m in machines),
-        f"Commit {commit()}, sources {kept.sources}; the highest load that a measurement found was {max(loads):.1f}.",
+        f"Commit {commit()} where a row names no other, sources {kept.sources}; the highest load that a measurement",
+        f"found was {max(loads):.1f}.",
         "",
         "| what | floor | aim | measured | holds | when (UTC) | command |",
         "|---|---|---|---|---|---|---|",

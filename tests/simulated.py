@@ -49,7 +49,7 @@ def settings(strategy: str = "tournament", **more: Any) -> EvolveSettings:
 
 
 class Pod:
-    """Rows that are numbers. `fails` are (row, step) at which a member fails; `cuts` says whose first try is cut short."""
+    """Rows that are numbers. `fails` are (row, step) at which a member fails, `cuts` says which first tries are cut."""
 
     def __init__(self, place: Place, ids: Sequence[int], lr: Born, noise: float, objectives: int) -> None:
         self.place, self.ids, self._noise, self._objectives = place, list(ids), noise, objectives
@@ -88,8 +88,9 @@ class Pod:
         if self.fitness is not None:
             return torch.full((EPISODES,), self.fitness(member, self.steps, again), dtype=torch.float64)
         names = [f"{member}/{self.steps}/{again}/{i}" for i in range(EPISODES)]
-        dice = [int.from_bytes(hashlib.blake2b(n.encode(), digest_size=4).digest(), "little") / 2**31 - 1 for n in names]
-        return self.skill[row].double() + self._noise * torch.tensor(dice, dtype=torch.float64)
+        digests = [hashlib.blake2b(name.encode(), digest_size=4).digest() for name in names]
+        dice = torch.tensor([int.from_bytes(digest, "little") / 2**31 - 1 for digest in digests], dtype=torch.float64)
+        return self.skill[row].double() + self._noise * dice
 
     def read(self, rows: Sequence[int]) -> Tree:
         return tree.take({"skill": self.skill, "genes": self.genes}, torch.tensor(list(rows)))

@@ -57,11 +57,13 @@ def build(
     """`genes` gives one value a member; `plan` is everything else in the algorithm's settings."""
     cls = ALGORITHMS[name]
     each = {gene: {"each": list(row)} for gene, row in (genes or {}).items()}
-    settings = cls.Settings(**plan, **each)
+    by_row = hyper.values(cls.Settings(**each), seed, range(len(ids)))
+    settings = cls.Settings(**plan)
     streams = Streams(seed, ids)
     spec = Spec(env.obs_space, env.action_space, len(ids), envs, normalise, normalise)
     settings.check(spec)
-    algorithm = cls(spec, settings, net, hyper.values(settings, seed, ids), streams)
+    own = hyper.values(settings, seed, ids) | {gene: by_row[gene] for gene in each}
+    algorithm = cls(spec, settings, net, own, streams)
     world = env(len(ids), envs)
     return Stack(world, algorithm, Collector(world, algorithm, streams, settings.steps), streams)
 

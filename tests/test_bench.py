@@ -6,18 +6,24 @@ import importlib
 import importlib.util
 import json
 import math
+import os
+import pickle
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from podium.bench import _agents
+from podium.bench import _agents, _evolve_curves, _mpi_peer
 from podium.bench import _side_by_side as side_by_side
 from podium.bench._side_by_side import Side, compare, effort, interval, race, row
 from podium.core.errors import MissingExtra
+from podium.evolve.turn import Outcome, Task
 
 KEYS = {"name", "ours", "peer", "ratio", "low", "high", "unit", "threads", "rounds", "cold"}
 
@@ -162,12 +168,126 @@ def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> N
             bench.main(1, True)
 
 
+def test_without_mpi_the_benchmark_of_evolution_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    from podium.bench import evolve
+
+    monkeypatch.setitem(sys.modules, "mpi4py", None)
+    with pytest.raises(MissingExtra, match=r"podium-rl\[mpi\]"):
+        evolve.main(1, True)
+
+
+# ---- agents under MPI
+
+
+def test_a_copy_of_an_sb3_agent_has_its_parents_weights_optimiser_and_genes() -> None:
+    plan = _agents.smaller(_agents.DEFAULTS)
+    parent, child = _mpi_peer.Agent(plan, 1, 0), _mpi_peer.Agent(plan, 1, 1)
+    parent.learn()
+    child.copy(pickle.loads(pickle.dumps(parent.read())))
+    theirs, mine = parent.model.get_parameters(), child.model.get_parameters()
+    assert all(torch.equal(theirs["policy"][name], mine["policy"][name]) for name in theirs["policy"])
+    moments = [p["policy.optimizer"]["state"][0]["exp_avg"] for p in (theirs, mine)]
+    assert moments[0].abs().max() > 0 and torch.equal(*moments)
+    factors = child.lr / parent.lr, (1 - child.discount) / (1 - parent.discount)
+    bounds = child.lr in _mpi_peer.LR, child.discount in _mpi_peer.DISCOUNT
+    assert all(
+        at_bound or any(math.isclose(f, g) for g in (0.8, 1.25)) for f, at_bound in zip(factors, bounds, strict=True)
+    )
+
+
+def test_genes_reach_the_optimiser_and_the_returns_of_an_sb3_agent() -> None:
+    agent = _mpi_peer.Agent(_agents.smaller(_agents.DEFAULTS), 1, 0)
+    agent.set_genes(2e-4, 0.5)
+    agent.learn()
+    assert agent.model.policy.optimizer.param_groups[0]["lr"] == 2e-4
+    buffer = agent.model.rollout_buffer
+    delta = buffer.rewards[-2] + 0.5 * buffer.values[-1] * (1 - buffer.episode_starts[-1]) - buffer.values[-2]
+    ahead = 0.5 * agent.model.gae_lambda * (1 - buffer.episode_starts[-1]) * buffer.advantages[-1]
+    torch.testing.assert_close(torch.as_tensor(buffer.advantages[-2]), torch.as_tensor(delta + ahead))
+
+
+def test_the_peer_decides_by_truncation() -> None:
+    scores = np.array([5.0, 1.0, 9.0, 3.0, 8.0, 2.0, 7.0, 4.0])
+    for seed in range(20):
+        parents = _mpi_peer.truncation(scores, np.random.default_rng(seed))
+        moved = np.flatnonzero(parents != np.arange(8))
+        assert set(moved) == {1, 5} and set(parents[moved]) <= {2, 4}
+    assert _mpi_peer.truncation(np.array([1.0, 2.0]), np.random.default_rng(0)).tolist() == [1, 1]
+
+
+@pytest.mark.slow
+def test_no_rank_outlives_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = _agents.smaller(_agents.DEFAULTS)
+    with pytest.raises(ZeroDivisionError), _mpi_peer.Job(plan, 2, 1) as job:
+        assert len(job.generation()["scores"]) == 2
+        job._say("go\n")
+        1 / 0  # noqa: B018
+    assert job._process.poll() is not None
+    monkeypatch.setattr(_mpi_peer, "START", 0.1)
+    with pytest.raises(RuntimeError, match="nothing for 0 seconds"):
+        _mpi_peer.Job(plan, 2, 1)
+    monkeypatch.setattr(_mpi_peer, "START", 60)
+    with pytest.raises(RuntimeError, match=r"has ended:[^$]*TypeError"):
+        _mpi_peer.Job(plan, 2, None)  # type: ignore[arg-type]
+    assert not ranks_of(os.getpid())
+
+
+def ranks_of(master: int) -> list[bytes]:
+    """Command lines of ranks that still run; none where there is no /proc."""
+    lines = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended meanwhile
+            lines.append(file.read_bytes())
+    return [line for line in lines if f'"master": {master}}}'.encode() in line]
+
+
+# ---- courses of a run
+
+
+def score(member: int, step: int, seconds: float, *returns: float) -> dict[str, Any]:
+    return {"member": member, "step": step, "seconds": seconds, "returns": list(returns)}
+
+
+def test_a_course_is_the_best_of_the_scores_so_far() -> None:
+    scores = [score(0, 10, 1.0, 4, 6), score(1, 20, 2.0, 9, 9), score(1, 20, 3.0, 5, 5), score(0, 40, 4.0, 1, 1)]
+    found = _evolve_curves.course(scores, 50, 5.0, 0.9)
+    assert (found.steps, found.seconds, found.fitness) == ([10, 20, 40], [1, 3, 4], [5, 7, 7])  # 9 was not confirmed
+    assert found.at("seconds", np.array([0.0, 1.0, 2.9, 3.0, 9.0])).tolist() == [0, 5, 5, 7, 7]
+    assert found.mean("steps", 50) == pytest.approx((10 * 0 + 10 * 5 + 30 * 7) / 50)
+    assert found.mean("seconds", 2) == pytest.approx(2.5)
+
+
+class Still:
+    """A pod that does nothing."""
+
+    def turn(self, task: Task, seconds: Callable[[], float], stop: Callable[[], bool]) -> Outcome:
+        return Outcome(task, 0, seconds())
+
+
+def test_a_turn_takes_as_long_as_its_updates_and_evaluation_is_free() -> None:
+    pods: Any = [Still(), Still()]
+    clock, times = _evolve_curves.Paced(pods, 3, 5), np.random.default_rng(3).lognormal(0.0, 1.0, 2)
+    clock.start(0, Task(2))
+    clock.start(1, Task(3))
+    assert list(clock.free()) == []
+    ends = sorted([(2 * times[0], 0), (3 * times[1], 1)])
+    for at, pod in ends:
+        done = clock.next()
+        assert done is not None and (clock.now, done[0], done[1].seconds) == (at, pod, at)
+    clock.start(0, Task(1))  # there is no work left
+    assert clock.next() is None and list(clock.free()) == [0, 1]
+    clock.start(0, Task(0, [0]))
+    assert clock.next() is not None and clock.now == ends[-1][0]
+    assert clock.busy == pytest.approx(2 * times[0] + 3 * times[1])
+
+
 # ---- the benchmarks
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "count"), [("env", 4), ("ppo", 2), ("stack", 3)])
-def test_a_benchmark_gives_its_rows(name: str, count: int) -> None:
+@pytest.mark.parametrize(("name", "count"), [("env", 4), ("ppo", 2), ("stack", 3), ("evolve", 9)])
+def test_a_benchmark_gives_its_rows(name: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # for the pictures
     rows = importlib.import_module(f"podium.bench.{name}").main(rounds=2, quick=True)
     assert len(rows) == count and len({r["key"] for r in rows}) == count
     for r in rows:

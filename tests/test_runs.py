@@ -20,6 +20,8 @@ import torch
 import podium
 import whole
 from podium import entrants, resuming
+from podium.compose import compose
+from podium.core import hyper
 from podium.core.errors import PodiumError
 from podium.evolve.turn import Evaluation
 from podium.report.tensorboard import NAME
@@ -96,6 +98,29 @@ def test_a_snapshot_holds_the_weights_that_were_scored(done: Path) -> None:
             assert played.returns.tolist() == [best["returns"]]
             assert int(played.lengths.sum()) == best["cost"]
         pod.close()
+
+
+EVOLVING = ("CartPole-v1", "stop.steps=4096", *SMALL, "evolve.genes=[lr]")
+GENES = {
+    "train": (*PPO, *THREE),
+    "evolve": (*EVOLVING, "evolve.members=3", "algo.entropy={each: [0, 0.01, 0.02]}"),
+    "kinds": (*EVOLVING, "evolve.members=5", "evolve.entrants=[ppo, {algo: {name: a2c, entropy: [0.01, 0.02]}}]"),
+}
+
+
+@pytest.mark.parametrize("words", GENES.values(), ids=GENES)
+def test_members_train_with_the_genes_that_the_ledger_says(words: tuple[str, ...], tmp_path: Path) -> None:
+    tree = compose(words)
+    experiment = entrants.validate(entrants.complete(tree) if "evolve" in tree else tree)
+    with Run.create(tmp_path / "run", experiment.model_dump(mode="json")) as run:
+        entrants.orchestrator(experiment, run).population.enter()
+        entered = {member["id"]: hyper.live(member["genes"]) for member in run.ledger.members()}
+    pods = entrants.build_pods(experiment)
+    ids = [int(member) for pod in pods for member in pod.ids]
+    assert sorted(entered) == ids
+    for pod in pods:
+        for row, member in enumerate(pod.ids.tolist()):
+            assert {name: float(values[row]) for name, values in pod.algorithm.genes.items()} == entered[member]
 
 
 def test_the_same_words_give_the_same_run(done: Path, tmp_path: Path) -> None:
@@ -198,11 +223,13 @@ def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
     assert child.exitcode == 130, (tmp_path / "out.txt").read_text()
 
 
-def test_extended_it_equals_a_longer_run(tmp_path: Path) -> None:
-    podium.train(*PPO, *THREE, "stop.steps=4096", out=tmp_path / "long")
-    podium.train(*PPO, *THREE, out=tmp_path / "short")
+@pytest.mark.parametrize("source", ["native", "gymnasium"])
+def test_extended_it_equals_a_longer_run(source: str, tmp_path: Path) -> None:
+    words = (*PPO, *THREE, f"env.source={source}")
+    podium.train(*words, "stop.steps=4096", out=tmp_path / "long")
+    podium.train(*words, out=tmp_path / "short")
     code, out, err = whole.command("resume", tmp_path / "short", "stop.steps=4096")
-    assert (code, err) == (0, "") and "stop.steps reached" in out
+    assert (code, err) == (0, "") and "stop.steps reached" in out and "statistical" not in out
     same(tmp_path / "long", tmp_path / "short")
     assert (tmp_path / "long/config.yaml").read_bytes() == (tmp_path / "short/config.yaml").read_bytes()
 
@@ -407,11 +434,12 @@ def test_an_evaluation_is_interrupted_and_made_up_for(
     same(done, run)
 
 
+@pytest.mark.parametrize("source", ["native", "gymnasium"])
 @pytest.mark.parametrize("every", [256, 10_000], ids=["as scheduled", "since the run is over"])
 def test_the_last_evaluation_is_interrupted_and_made_up_for(
-    every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    every: int, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words, run, real = (*PPO, *THREE, f"eval.every={every}"), tmp_path / "run", Pod.evaluate
+    words, run, real = (*PPO, *THREE, f"eval.every={every}", f"env.source={source}"), tmp_path / "run", Pod.evaluate
     podium.train(*words, out=tmp_path / "whole")
 
     def interrupt(self: Pod, *words: Any) -> Any:
@@ -423,11 +451,9 @@ def test_the_last_evaluation_is_interrupted_and_made_up_for(
         patch.setattr(Pod, "evaluate", interrupt)
         podium.train(*words, out=run)
     assert "2048" not in {score[1] for score in whole.scores(run)}
-    for _ in range(2):  # the second time there is nothing to make up for, and it is not recorded twice
+    for _ in range(2):  # the second time there is nothing to make up for
         assert podium.resume(run).reason == "steps"
-        assert whole.learnt(tmp_path / "whole") == whole.learnt(run)
-        assert whole.scores(tmp_path / "whole") == whole.scores(run)
-        assert [row["status"] for row in whole.members(run)] == ["finished"] * 3
+        same(tmp_path / "whole", run)
 
 
 def test_an_interrupted_evaluation_is_owed_over_a_kill(

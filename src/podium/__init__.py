@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 # Before torch is imported: threads that wait spin for a bounded time and then sleep. For 32 members on two threads
@@ -37,3 +39,14 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOME[name]), name)
+
+
+class _Podium(ModuleType):
+    """Keeps `podium.evolve` the function: importing the folder of that name would put a module in its place."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Podium

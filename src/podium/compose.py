@@ -81,8 +81,16 @@ def _entrant(
     known = [preset for preset, (group, _) in presets().items() if group == "algo"]
     if not isinstance(name, str) or (name not in known and ":" not in name):
         raise UnknownName("evolve.entrants", str(name), known, f"{allowed}; algorithms: {', '.join(known)}")
-    tree = config.merge(_lay(layers, files, overrides, name), own)
+    tree = config.merge(_lay(layers, [_without_other(file, name) for file in files], overrides, name), own)
     return {"algo": tree["algo"], "net": tree.get("net", {})}
+
+
+def _without_other(file: Layer, name: str) -> Layer:
+    """A file without its `algo` where that is another algorithm's."""
+    source, tree = file
+    algo = tree.get("algo")
+    other = isinstance(algo, Mapping) and algo.get("name", name) != name
+    return source, {key: value for key, value in tree.items() if key != "algo"} if other else tree
 
 
 def presets() -> dict[str, Layer]:

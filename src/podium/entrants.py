@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from podium import experiment as experiments
@@ -16,6 +17,7 @@ from podium.evolve.population import Population
 from podium.evolve.rows import Kind, Place
 from podium.evolve.settings import EvolveSettings
 from podium.evolve.tournament import Tournament
+from podium.nets.policy_critic import NetSettings
 from podium.roles.evaluator import MEASURES
 from podium.roles.pod import Pod
 from podium.settings import Evolution, Experiment
@@ -25,41 +27,81 @@ from podium.topologies.driver import Orchestrator
 
 def complete(tree: dict[str, Any]) -> dict[str, Any]:
     """The config tree of an evolving run with all that it leaves open: the ranges to search, and no annealing."""
-    tree = config.merge({"evolve": {}}, tree)
-    evolve, train = tree["evolve"], tree.get("train", {})
-    members = evolve.get("members", EvolveSettings.model_fields["members"].default)
-    if isinstance(train, dict) and train.get("members", members) != members:
-        raise ConfigError("train.members", train["members"], f"evolve.members, {members}, sets the population")
-    names = evolve.get("genes", "auto")
-    entrants = [_searching(entrant, names) for entrant in evolve.get("entrants") or [tree]]
-    if evolve.get("entrants"):
-        evolve["entrants"] = entrants
-    return config.merge(tree, entrants[0], {"train": {"members": members}})
+    tree = config.merge({"evolve": {}, "train": {}}, tree)
+    evolve, train = config.build(EvolveSettings, tree["evolve"], "evolve"), tree["train"]
+    if not isinstance(train, Mapping):
+        raise ConfigError("train", train, "a mapping of settings")
+    if train.get("members", evolve.members) != evolve.members:
+        raise ConfigError("train.members", train["members"], f"evolve.members, {evolve.members}, sets the population")
+    entrants = []
+    for i, entrant in enumerate(evolve.entrants or [tree]):
+        with _named(evolve, i):
+            entrants.append(_searching(entrant, evolve, i))
+    if evolve.entrants:
+        tree["evolve"]["entrants"] = entrants
+    return config.merge(tree, entrants[0], {"train": {"members": evolve.members}})
 
 
-def _searching(tree: dict[str, Any], names: Any) -> dict[str, Any]:
+@contextmanager
+def _named(evolve: EvolveSettings, i: int) -> Iterator[None]:
+    """What is wrong with an entrant is refused with its number."""
+    try:
+        yield
+    except PodiumError as error:
+        if not evolve.entrants:
+            raise
+        raise PodiumError(f"evolve.entrants[{i}]: {error}") from error
+
+
+def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int) -> dict[str, Any]:
     """`algo` and `net` of a kind, with a range on each gene that is to be searched."""
-    algo = dict(tree.get("algo", {}))
-    declared = hyper.genes(experiments.algorithm(algo.get("name")).Settings)
-    searched = [n for n, g in declared.items() if g.search] if names == "auto" else list(names)
-    if names == "auto" and any(isinstance(algo.get(name), list | tuple) for name in declared):
-        searched = []
-    for name in searched:
+    algo, net = dict(tree.get("algo", {})), tree.get("net", {})
+    settings = experiments.algorithm(algo.get("name")).Settings
+    hyper.check(config.build(settings, algo, "algo"), _share(evolve, i))  # a range must not hide what is wrong
+    config.build(NetSettings, net, "net")
+    declared = hyper.genes(settings)
+    ranges = [name for name in declared if isinstance(algo.get(name), list | tuple)]
+    each = [name for name in declared if isinstance(algo.get(name), Mapping)]
+    if each and len(evolve.entrants) > 1:
+        allowed = "a number or a range [low, high]: `each` is for members of one kind"
+        raise ConfigError(f"algo.{each[0]}", algo[each[0]], allowed)
+    names = list(evolve.genes)
+    if evolve.genes == "auto":
+        names = [] if ranges else [name for name, gene in declared.items() if gene.search and name not in each]
+    for name in names:
         if name not in declared:
-            raise UnknownName("evolve.genes", str(name), declared)
-        if not isinstance(algo.get(name), list | tuple):
+            raise UnknownName("evolve.genes", name, declared)
+        if name in each:
+            raise ConfigError(f"algo.{name}", algo[name], "a range [low, high] or nothing, since evolve.genes names it")
+        if name not in ranges:
             algo[name] = list(declared[name].search or (declared[name].low, declared[name].high))
-    return {"algo": {**algo, "anneal": []}, "net": tree.get("net", {})}
+    return {"algo": {**algo, "anneal": []}, "net": net}
+
+
+def _share(evolve: EvolveSettings, i: int) -> int:
+    """How many members of the i-th kind there are."""
+    kinds = max(1, len(evolve.entrants))
+    return (evolve.members + kinds - 1 - i) // kinds
 
 
 def validate(tree: dict[str, Any]) -> Experiment:
     """A complete experiment, or the first thing that is wrong with it. Touches no file and starts nothing."""
-    experiment = experiments.validate(tree)
+    experiment = experiments.record(tree)
     if isinstance(experiment, Evolution):
         _check(experiment)
-    elif experiment.stop.generations is not None:
+        return _whole(experiment)
+    experiments.check(experiment)
+    if experiment.stop.generations is not None:
         raise ConfigError("stop.generations", experiment.stop.generations, "null: only podium evolve has generations")
     return experiment
+
+
+def _whole(experiment: Evolution) -> Evolution:
+    """With every setting of every entrant: a replay must not take what the first of them says for the others'."""
+    if not experiment.evolve.entrants:
+        return experiment
+    entrants = tuple(kind.model_dump(mode="json", include={"algo", "net"}) for kind in kinds(experiment))
+    return experiment.model_copy(update={"evolve": experiment.evolve.model_copy(update={"entrants": entrants})})
 
 
 def _check(experiment: Evolution) -> None:
@@ -69,8 +111,9 @@ def _check(experiment: Evolution) -> None:
         raise ConfigError("train.schedule", "a schedule", "none: evolution makes its own; replay it with podium train")
     if len(evolve.entrants) > evolve.members:
         raise ConfigError("evolve.members", evolve.members, f"at least one for each of {len(evolve.entrants)} entrants")
-    for kind in kinds(experiment):
-        experiments.check(kind)
+    for i, kind in enumerate(kinds(experiment)):
+        with _named(evolve, i):
+            experiments.check(kind)
     names = [name.removeprefix("-") for name in evolve.objectives]
     known = (*MEASURES, *experiments.build_env(experiment, 1, 1).objectives) if names else MEASURES
     for name in names:
@@ -84,18 +127,12 @@ def kinds(experiment: Experiment) -> list[Experiment]:
     """An experiment for each kind of members, with as many as are its share."""
     if not isinstance(experiment, Evolution):
         return [experiment]
-    entrants = experiment.evolve.entrants or ({},)
     tree = experiment.model_dump(mode="json", exclude={"evolve"})
     out = []
-    for i, entrant in enumerate(entrants):
-        members = (experiment.evolve.members + len(entrants) - 1 - i) // len(entrants)
-        own = {**tree, **entrant, "train": {**tree["train"], "members": members}}
-        try:
+    for i, entrant in enumerate(experiment.evolve.entrants or ({},)):
+        own = {**tree, **entrant, "train": {**tree["train"], "members": _share(experiment.evolve, i)}}
+        with _named(experiment.evolve, i):
             out.append(experiments.record(own))
-        except PodiumError as error:
-            if not experiment.evolve.entrants:
-                raise
-            raise PodiumError(f"evolve.entrants[{i}]: {error}") from error
     return out
 
 

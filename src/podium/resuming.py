@@ -97,6 +97,8 @@ def _rewind(driver: Driver, turn: int) -> None:
 
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     """Names of the settings that differ; refuses to change what a resumed run has to keep."""
+    if "evolve" in new and "evolve" not in old:
+        raise PodiumError("evolve: these settings are for a run of podium evolve; the members of this one never meet")
     before, after = dict(config.leaves(old)), dict(config.leaves(new))
     changed = [name for name in after if name not in before or after[name] != before[name]]
     kept = (*FIXED, *EVOLVED) if "evolve" in new else FIXED

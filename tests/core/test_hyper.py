@@ -37,6 +37,15 @@ def test_fixed_each_and_drawn() -> None:
     assert all(v.dtype == torch.float32 and v.shape == (3,) for v in values.values())
 
 
+def test_an_id_has_the_same_genes_whoever_stands_beside_it() -> None:
+    settings = Settings(lr={"each": [0.1, 0.2, 0.3]}, discount=[0.9, 0.99])
+    many = hyper.values(settings, 0, range(10))
+    for ids in ([4], [4, 5, 6], [9, 4, 0], [3, 4]):
+        some = hyper.values(settings, 0, ids)
+        assert all(torch.equal(values, many[name][ids]) for name, values in some.items()), ids
+    assert many["lr"].tolist() == pytest.approx([0.1, 0.2, 0.3] * 3 + [0.1])
+
+
 def test_a_members_draw_is_its_own() -> None:
     settings = Settings(lr=[1e-4, 1e-1], discount=[0.9, 0.99])
     alone = hyper.values(settings, 0, [2])

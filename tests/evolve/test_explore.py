@@ -84,6 +84,12 @@ def test_the_same_dice_give_the_same_values(name: str) -> None:
     assert torch.equal(first, second) and not torch.equal(first, CHANGES[name](values, SPACE, dice(4)))
 
 
+def test_the_ends_of_the_unit_are_the_ends_of_the_range() -> None:
+    corners = SPACE.from_unit(torch.tensor([[0.0], [1.0]], dtype=torch.float64).expand(2, len(SPACE)))
+    inside(corners)
+    assert torch.allclose(corners, torch.stack([SPACE.low, SPACE.high]), rtol=1e-12)
+
+
 @pytest.mark.parametrize("name", CHANGES)
 def test_no_gene_and_no_row(name: str) -> None:
     assert CHANGES[name](torch.zeros(3, 0, dtype=torch.float64), Space([]), dice()).shape == (3, 0)
@@ -178,9 +184,11 @@ def test_sbx_spreads_as_its_density_says() -> None:
 
 
 def test_sbx_near_a_bound_keeps_its_density_inside() -> None:
-    child = cross_unit(column(0.0, 4000), column(0.4, 4000), dice(), eta=2.0)[:, 0]
-    crossed = child[child != 0]
-    assert (crossed >= 0).all() and (crossed < 1e-3).double().mean() < 0.02  # not heaped up on the bound
+    for bound in (0.0, 1.0):
+        child = cross_unit(column(0.4, 4000), column(bound, 4000), dice(), eta=2.0)[:, 0]
+        crossed = child[child != 0.4]
+        assert ((crossed >= 0) & (crossed <= 1)).all()
+        assert ((crossed - bound).abs() < 1e-3).double().mean() < 0.02  # not heaped up on the bound
     assert cross_unit(column(0.3), column(0.3), dice()).unique().tolist() == [0.3]
 
 

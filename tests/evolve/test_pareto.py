@@ -94,6 +94,8 @@ def test_crowding_by_hand() -> None:
     rank = fronts(line)
     assert rank.tolist() == [0, 0, 0, 0, 0, 1]
     assert crowding(line, rank).tolist() == [INF, 1.5, 1.5, INF, 0.0, INF]  # the fifth is a copy, the last alone
+    flat = torch.tensor([[0.0, 2.0, 5.0], [1.0, 1.0, 5.0], [2.0, 0.0, 5.0]])
+    assert crowding(flat, fronts(flat)).tolist() == [INF, 2.0, INF]  # an objective that is the same for all adds 0
 
 
 def test_rows_that_are_not_finite_keep_their_order() -> None:

@@ -211,7 +211,9 @@ def test_measures_can_be_asked_for_by_name() -> None:
     every = Evaluator(Weighed, 0, 4, 100).evaluate(zero, ["a", "b"], 8)
     mixed = Evaluator(Weighed, 0, 4, 100, ("half", "length", "weight")).evaluate(zero, ["a", "b"], 8)
     assert plain.objectives.shape == (2, 8, 0)
-    assert torch.equal(every.objectives, torch.stack([7 * every.returns, every.lengths / 2], -1)), "all of the env's own"
+    assert torch.equal(every.objectives, torch.stack([7 * every.returns, every.lengths / 2], -1)), (
+        "all of the env's own"
+    )
     assert torch.equal(mixed.objectives, torch.stack([plain.lengths / 2, plain.lengths, 7 * plain.returns], -1))
     for other in (every, mixed):
         assert torch.equal(plain.returns, other.returns) and torch.equal(plain.lengths, other.lengths)

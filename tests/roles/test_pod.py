@@ -200,6 +200,20 @@ def test_asked_again_the_same_weights_play_other_episodes() -> None:
     assert torch.equal(repeated.evaluation.returns, again.evaluation.returns[1:2])
 
 
+def test_a_pod_that_broke_down_goes_on_once_its_rows_are_filled() -> None:
+    a = pod(normalise=True)
+    a.train(2)
+    before = a.collector.obs.clone()
+    outcome = a.broken(Task(1, [0, 1]), 3.5, "the env is gone")
+    assert (outcome.steps, outcome.seconds, outcome.error) == (128, 3.5, "the env is gone")
+    assert list(outcome.failed) == a.failed.tolist() == [True] * 3
+    assert outcome.evaluation is None and not outcome.cut_short, "there is nothing to make up for"
+    assert not torch.equal(a.collector.obs, before) and a.collector.obs.abs().max() <= 0.05, "new episodes"
+    a.exchange([Refill(row, 3 + row, None, genes(a, row)) for row in range(3)])
+    a.train(1)
+    assert not a.failed.any()
+
+
 # ---- exchanges
 
 

@@ -87,7 +87,10 @@ def test_a_member_comes_back_with_where_it_came_from(ledger: Ledger) -> None:
         **{"born_step": 640, "inherited": 512, "origin": "copy", "genes": {"lr": None}, "born_turn": 4},
         **{"status": "training", "ended_step": None, "ended_turn": None, "reason": None},
     }
-    assert [(m["inherited"], m["origin"], m["born_turn"]) for m in ledger.members()] == [(0, "start", 3), (512, "copy", 4)]
+    assert [(m["inherited"], m["origin"], m["born_turn"]) for m in ledger.members()] == [
+        (0, "start", 3),
+        (512, "copy", 4),
+    ]
 
 
 def test_top_orders_by_best_fitness_with_nan_after_and_failed_last(ledger: Ledger) -> None:

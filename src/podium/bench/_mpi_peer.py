@@ -90,8 +90,8 @@ def truncation(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 class Rank:
     """This rank's part in a generation."""
 
-    def __init__(self, comm: Any, agent: Agent) -> None:
-        self._comm, self._agent, self._parent = comm, agent, os.getppid()
+    def __init__(self, comm: Any, agent: Agent, master: int) -> None:
+        self._comm, self._agent, self._master, self._mpiexec = comm, agent, master, os.getppid()
         self._rng = np.random.default_rng(0)
 
     def word(self) -> bool:
@@ -128,13 +128,17 @@ class Rank:
             self._wait(lambda request=request: request.test()[0])
 
     def _wait(self, done: Any, longest: float = LATER) -> Any:
-        """Look every now and then, ever more rarely; end if mpiexec has died."""
+        """Look every now and then, ever more rarely; end if the job's master or mpiexec has died."""
         pause = SOON
         while not (found := done()):
             time.sleep(pause)
             pause = min(1.5 * pause, longest)
-            if os.getppid() != self._parent:
+            if os.getppid() != self._mpiexec:
                 os._exit(1)
+            try:
+                os.kill(self._master, 0)
+            except ProcessLookupError:
+                self._comm.Abort(1)
         return found
 
 
@@ -145,7 +149,7 @@ def main() -> None:
     torch.set_num_threads(1)
     machine.keep_memory()
     asked, comm = json.loads(sys.argv[1]), MPI.COMM_WORLD
-    rank = Rank(comm, Agent(Plan(**asked["plan"]), asked["episodes"], comm.rank))
+    rank = Rank(comm, Agent(Plan(**asked["plan"]), asked["episodes"], comm.rank), asked["master"])
     comm.Barrier()
     if comm.rank == 0:
         print(json.dumps({"ready": comm.size}), flush=True)
@@ -159,7 +163,7 @@ class Job:
     """The ranks, from here. They end with it, whatever happens."""
 
     def __init__(self, plan: Plan, members: int, episodes: int) -> None:
-        asked = json.dumps({"plan": asdict(plan), "episodes": episodes})
+        asked = json.dumps({"plan": asdict(plan), "episodes": episodes, "master": os.getpid()})
         command = [str(mpiexec()), "--oversubscribe", "--bind-to", "none", "-n", str(members)]
         command += [sys.executable, "-m", __name__, asked]
         env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -183,10 +187,13 @@ class Job:
 
     def generation(self) -> dict[str, Any]:
         """Let every rank do one; what rank 0 says of it."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
+        self._say("go\n")
         return self._read(GENERATION)
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)
+        self._process.stdin.flush()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -212,8 +219,7 @@ class Job:
     def close(self, politely: bool = True) -> None:
         """Let the ranks end, or if they do not, let mpiexec end them; without it they end, too."""
         process = self._process
-        assert process.stdin is not None
-        ways = (process.stdin.close, process.terminate, process.kill)
+        ways = (lambda: self._say("\n"), process.terminate, process.kill)
         for end in ways if politely else ways[1:]:
             with suppress(subprocess.TimeoutExpired, OSError):
                 end()

@@ -24,7 +24,7 @@ from podium.settings import Evolution
 EPISODES = 10  # of an evaluation, against MPI
 EVENTS, EVENT_MS = 50, 5.0
 OVERHEADS, OVERHEAD_PERCENT, OVERHEAD_STEPS = 3, 5.0, 61_440  # runs of each strategy, and how long: 15 intervals
-SEEDS, STEPS = 5, 40_960  # of the courses: ten intervals
+SEEDS, STEPS = 10, 8192  # of the courses: eight intervals
 FOLDER = Path("runs/bench-evolve")
 
 SMALL: dict[str, Any] = {"evolve": {"members": 4, "interval": 512}, "eval": {"episodes": 2, "max_steps": 50}}

@@ -143,7 +143,7 @@ def _refusal(cls: type[Section], failure: ValidationError, section: str) -> Podi
         field = holder.model_fields.get(path[depth])
         holder, depth = _section(field), depth + 1
     name = section + ".".join(path[:depth])
-    if error["type"] == "missing":
+    if error["type"] == "missing" and depth == len(path):
         return PodiumError(f"{name}: missing; {allowed(field)}")
     many = "; only a gene takes a range" if isinstance(error["input"], list | dict) and _is_number(field) else ""
     return ConfigError(name, error["input"], allowed(field) + many)
@@ -188,7 +188,8 @@ def allowed(field: FieldInfo | None) -> str:
 
 
 def _is_number(field: FieldInfo | None) -> bool:
-    return field is not None and bool({int, float} & {field.annotation, *get_args(field.annotation)})
+    kind = field.annotation if field is not None else None
+    return get_origin(kind) is not tuple and bool({int, float} & {kind, *get_args(kind)})
 
 
 _KINDS: dict[Any, str] = {
@@ -210,7 +211,7 @@ def _words(kind: Any, limits: Sequence[Any] = ()) -> str:
     if origin is Literal:
         return "one of " + ", ".join(map(str, parts))
     if origin is tuple:
-        return f"a list, each {_words(parts[0])}"
+        return f"a list{'' if parts[-1] is ... else f' of {len(parts)}'}, each {_words(parts[0])}"
     if origin is dict:
         return "a mapping of settings"
     bounds = [f"{_BOUNDS[k]} {getattr(m, k):g}" for m in limits for k in _BOUNDS if hasattr(m, k)]

@@ -165,13 +165,16 @@ def live(genes: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def values(settings: BaseModel, seed: int, ids: Sequence[int]) -> dict[str, Tensor]:
-    """The genes of the members `ids`, each `[M]`: fixed, one `each`, or drawn from a range by the member's own dice."""
+    """The genes of the members `ids`, each `[M]`: fixed, one `each`, or drawn from a range by the member's own dice.
+
+    An id has the same genes whoever is asked for beside it; ids go round `each`.
+    """
     out: dict[str, Tensor] = {}
     for name, declared in genes(settings).items():
         value = getattr(settings, name)
         if isinstance(value, dict):
             each = [math.inf if v is None else float(v) for v in value["each"]]
-            row = each if len(each) == len(ids) else [each[i % len(each)] for i in ids]
+            row = [each[i % len(each)] for i in ids]
         elif isinstance(value, list):
             dice = [torch.rand((), generator=generator(seed, i, "gene", name), dtype=torch.float64) for i in ids]
             low, high = value

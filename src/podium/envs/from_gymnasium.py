@@ -74,10 +74,11 @@ class FromGymnasium:
         out.reward[:] = rewards
         out.obs[:] = last
         out.flags.fill(False)
+        if self.objectives:  # of the running episodes, too: an evaluator may cut one
+            out.objectives[:] = self._sums / (self._now - np.array(self._born))[:, None]
         for i, kind, obs in ended:
             out.flags[kind, i], out.obs[i] = True, self._code(obs)
             out.total[i], out.length[i] = total[i], self._now - self._born[i]
-            out.objectives[i] = self._sums[i] / out.length[i]
             total[i], self._born[i], self._sums[i] = 0.0, self._now, 0
         return out.step if self.device.type == "cpu" else _moved(out.step, self.device)
 

@@ -17,6 +17,8 @@ from podium.evolve.turn import Outcome, Refills, Task
 class Apart:
     """One pod, one update at a turn; each member is evaluated every so many steps and kept as it was at its best."""
 
+    cut = frozenset[int]()  # an evaluation that was cut short is made up for as the last one of a finished run is
+
     def __init__(self, population: Population, every: int) -> None:
         self.population, self._every = population, every
         self.best = [-math.inf] * population.size

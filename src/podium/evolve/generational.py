@@ -28,8 +28,11 @@ class Generational:
         self._scored = [0] * len(population.places)  # steps at which a pod's rows were last evaluated
         self._told: dict[int, Outcome] = {}  # pods whose rows were evaluated
         self._owed: dict[int, Task] = {}  # evaluations to be done, or done again
+        self.cut: set[int] = set()  # pods that owe one because it was cut short; the others wait, and stay in step
 
     def ask(self, pod: int, seconds: float) -> Task | None:
+        if self.cut and pod not in self.cut:
+            return None
         if pod in self._owed:
             return self._owed[pod]
         if pod in self._told:
@@ -44,10 +47,12 @@ class Generational:
         with population.run.ledger.together():
             population.advance(pod, outcome)
             self._owed.pop(pod, None)
+            self.cut.discard(pod)
             if not outcome.task.rows:
                 return {}
             if outcome.cut_short:
                 self._owed[pod] = replace(outcome.task, updates=0)
+                self.cut.add(pod)
                 return {}
             scored = population.score(pod, outcome)
             if not outcome.task.again:
@@ -97,11 +102,11 @@ class Generational:
         told = {pod: [o.steps, o.seconds, list(o.task.rows)] for pod, o in self._told.items()}
         owed = {pod: [list(task.rows), task.again] for pod, task in self._owed.items()}
         counts = {"generation": self.generation, "scored": self._scored}
-        return {"population": self.population.info(), **counts, "told": told, "owed": owed}
+        return {"population": self.population.info(), **counts, "told": told, "owed": owed, "cut": sorted(self.cut)}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
         self.population.load(state, info["population"])
-        self.generation, self._scored = info["generation"], info["scored"]
+        self.generation, self._scored, self.cut = info["generation"], info["scored"], set(info["cut"])
         self._owed = {int(pod): Task(0, rows, again) for pod, (rows, again) in info["owed"].items()}
         self._told = {
             int(pod): Outcome(Task(0, rows), steps, seconds, members=state["told"].get(pod))

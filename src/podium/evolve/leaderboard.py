@@ -40,6 +40,7 @@ class Entry:
     episodes: int = 1
     objectives: Mapping[str, float] | None = None
     front: int = 0
+    place: int = 0  # among the survivors of its kind, by front and crowding
     snapshot: Tree | None = None
 
     @property

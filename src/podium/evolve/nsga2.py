@@ -39,7 +39,8 @@ def survive(population: Population, outcomes: Mapping[int, Outcome]) -> Entries:
         mine = {e.member: e for e in [*population.board.of(kind), *(e for e in new if e.kind == kind)]}
         size = sum(place.rows for place in population.places if place.kind == kind)
         entries = list(mine.values())
-        kept += [entries[i] for i in pareto.survive(_objectives(population, entries), size).tolist()]
+        order = pareto.survive(_objectives(population, entries), size).tolist()
+        kept += [replace(entries[i], place=place) for place, i in enumerate(order)]
     fronts = pareto.fronts(_objectives(population, kept)).tolist()
     entered = {e.member for e in new}
     kept = [replace(e, front=front) for e, front in zip(kept, fronts, strict=True)]
@@ -60,10 +61,9 @@ def _children(population: Population, kind: int, seats: Sequence[tuple[int, int]
     board, rng, space = population.board.of(kind), population.rng, population.kinds[kind].space
     if not board:
         return [population.fresh(pod, index) for pod, index in seats]
-    objectives = _objectives(population, board)
-    rank = pareto.fronts(objectives)
-    crowding = pareto.crowding(objectives, rank)
-    first, second = (pareto.parents(rank, crowding, len(seats), rng).tolist() for _ in range(2))
+    # By their places among all that competed, not by fronts and crowding of those that are left: slightly better.
+    place = torch.tensor([entry.place for entry in board])
+    first, second = (pareto.parents(place, torch.zeros(len(board)), len(seats), rng).tolist() for _ in range(2))
     genes = [dict(board[i].genes) for i in first]
     if len(space):
         a, b = (population.values(kind, [board[i].genes for i in parents]) for parents in (first, second))

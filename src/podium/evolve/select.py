@@ -87,12 +87,12 @@ def chances(fitness: Tensor) -> Tensor:
     """p ∝ exp(z) + 1e-6, z = (fitness - mean) / (std + 1e-6) of the rows that have not failed; 0 for those. `[M]`"""
     fitness = fitness.double()
     healthy = fitness.isfinite()
-    known, out = fitness[healthy], torch.zeros_like(fitness)
-    if not len(known):
-        return out
-    apart = known - known.mean()
+    if not healthy.all():
+        out = torch.zeros_like(fitness)
+        return out.masked_scatter_(healthy, chances(fitness[healthy])) if healthy.any() else out
+    apart = fitness - fitness.mean()
     p = apart.div_(apart.square().mean().sqrt() + 1e-6).exp_().add_(1e-6)
-    return out.masked_scatter_(healthy, p.div_(p.sum()))
+    return p.div_(p.sum())
 
 
 def welch(a: Tensor, b: Tensor) -> Tensor:

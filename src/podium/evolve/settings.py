@@ -70,7 +70,7 @@ class EvolveSettings(Section):
             raise ConfigError("evolve.factors", list(self.factors), "two numbers above 0")
         if self.strategy == "t-test" and episodes < 2:
             raise ConfigError("eval.episodes", episodes, "at least 2, since evolve.strategy is t-test")
-        if (self.strategy == "nsga2") != (len(self.objectives) > 1):
+        if len(self.objectives) < 2 if self.strategy == "nsga2" else self.objectives:
             allowed = "two or more for nsga2" if self.strategy == "nsga2" else f"none: {self.strategy} ranks by return"
             raise ConfigError("evolve.objectives", list(self.objectives), allowed)
 

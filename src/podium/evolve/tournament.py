@@ -34,12 +34,12 @@ class Tournament:
         self._scored = [[-1] * len(rows) for rows in population.rows]  # steps at which a row was last scored
         self.closing = False
         self._owed: dict[int, Task] = {}  # evaluations to be done, or done again
-        self._cut: set[int] = set()  # pods that owe one because it was cut short; the others wait, and stay in step
+        self.cut: set[int] = set()  # pods that owe one because it was cut short; the others wait, and stay in step
         self._live: list[list[float]] = [[] for _ in population.kinds]  # fitness of those in training, worst first
         self._known: dict[tuple[int, int], float] = {}  # the same by pod and row
 
     def ask(self, pod: int, seconds: float) -> Task | None:
-        if self._cut and pod not in self._cut:
+        if self.cut and pod not in self.cut:
             return None
         if pod in self._owed:
             return self._owed[pod]
@@ -55,10 +55,10 @@ class Tournament:
         with population.run.ledger.together():
             population.advance(pod, outcome)
             self._owed.pop(pod, None)
-            self._cut.discard(pod)
+            self.cut.discard(pod)
             if outcome.cut_short:  # nothing is decided before it has been made up for
                 self._owed[pod] = replace(task, updates=0)
-                self._cut.add(pod)
+                self.cut.add(pod)
                 return {}
             healthy = population.score(pod, outcome)
             for index in task.rows if outcome.evaluation is not None else ():
@@ -158,11 +158,11 @@ class Tournament:
     def info(self) -> dict[str, Any]:
         owed = {pod: [list(task.rows), task.again] for pod, task in self._owed.items()}
         rows = {"ready": self._ready, "scored": self._scored}
-        return {"population": self.population.info(), **rows, "owed": owed, "cut": sorted(self._cut)}
+        return {"population": self.population.info(), **rows, "owed": owed, "cut": sorted(self.cut)}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
         self.population.load(state, info["population"])
-        self._ready, self._scored, self._cut = info["ready"], info["scored"], set(info["cut"])
+        self._ready, self._scored, self.cut = info["ready"], info["scored"], set(info["cut"])
         self._owed = {int(pod): Task(0, rows, again) for pod, (rows, again) in info["owed"].items()}
         for pod, index, _ in self.population.all_rows():
             self._count(pod, index)

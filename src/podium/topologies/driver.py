@@ -73,6 +73,7 @@ class Driver:
         self._pool = Inline(pods, lambda: self.seconds, interrupted, log)
         self._seconds_before, self._started = 0.0, time.perf_counter()
         self._saved = (-1, -1)  # step and turn of the checkpoint that was written or loaded last
+        self._scheduled, self._restarts = True, False  # whether it was due; whether envs begin anew before they go on
         self._noted = -math.inf
         self._window = [_Window(len(pod.ids)) for pod in pods]
 
@@ -110,14 +111,14 @@ class Driver:
             pod.load(state["pods"][str(i)])
         self.orchestrator.load(state["orchestrator"], info["orchestrator"])
         self._seconds_before = info["seconds"]
-        self._saved = self.step, info["turn"]
-        self._restart()
+        self._saved, self._scheduled, self._restarts = (self.step, info["turn"]), info["scheduled"], True
 
     def train(self) -> str:
         """Train until done; why it stopped: "steps", "seconds", "fitness", "generations", "failed", "interrupted"."""
         plan, reported, at, saved = self.plan, time.perf_counter(), self.population.total_steps, self.step
         due = False
         while not (reason := self._stop()):
+            self._restart()
             self._take_in(step(self._pool, self.orchestrator))
             due = self.step // plan.checkpoint_every != saved // plan.checkpoint_every
             if due and self._pool.between_rounds and not self._stop():
@@ -128,16 +129,23 @@ class Driver:
                 self._report((total - at) / (now - reported))
                 reported, at = now, total
         if reason != "interrupted":
-            self._finish()
+            self._complete()
+            if isinstance(self.orchestrator, Apart):  # a checkpoint does not hold its snapshots, and comes after them
+                self._close()
         self.save(scheduled=due)
         if reason != "interrupted":
-            self.run.ledger.finish([row.member for _, _, row in self.population.all_rows()], self.step)
+            self._close()  # after the checkpoint, so that a run that is extended goes on as a longer one would have
+            for rows, steps in zip(self.population.rows, self.population.steps, strict=True):
+                self.run.ledger.finish([row.member for row in rows], steps)
         return reason
 
-    def _finish(self) -> None:
-        """Do what was begun, then score what was trained since the last evaluation."""
-        while not self._pool.between_rounds:
+    def _complete(self) -> None:
+        """Do what was begun."""
+        while not self._pool.between_rounds or (self.orchestrator.cut and not self._interrupted()):
             self._take_in(step(self._pool, self.orchestrator))
+
+    def _close(self) -> None:
+        """Score what was trained since the last evaluation."""
         for pod, worker in enumerate(self.pods):
             while (task := self.orchestrator.last(pod)) is not None and not self._interrupted():
                 outcome = worker.turn(task, lambda: self.seconds, self._interrupted)
@@ -165,7 +173,7 @@ class Driver:
             self.save()
         except OSError as error:
             self.sink.note(f"warning: the checkpoint of step {self.step} was not written ({error}); training goes on")
-            self._restart()  # as if it had been written: no file decides how a run goes on
+            self._restarts = True  # as if it had been written: no file decides how a run goes on
 
     def save(self, scheduled: bool = True) -> None:
         """Write a checkpoint, unless there is one of this turn; an env that cannot be saved ends its episodes here.
@@ -175,6 +183,7 @@ class Driver:
         now = self.step, self.run.ledger.turn
         if self._saved == now:
             return
+        scheduled |= self._saved[0] == self.step and self._scheduled
         info = {
             "seconds": self.seconds,
             "events": self.sink.position(),
@@ -184,13 +193,14 @@ class Driver:
             "orchestrator": self.orchestrator.info(),
         }
         checkpoint.write(self.run.path, self.step, self.state(), info)
-        self._saved = now
-        self._restart()
+        self._saved, self._scheduled, self._restarts = now, scheduled, True
 
     def _restart(self) -> None:
-        for pod in self.pods:
+        """New episodes in envs that a checkpoint cannot hold; as late as this, as it may be written once more."""
+        for pod in self.pods if self._restarts else ():
             if not pod.exact:
                 pod.restart()
+        self._restarts = False
 
     def _take_in(self, done: tuple[int, Outcome] | None) -> None:
         if done is None:
