@@ -22,6 +22,8 @@ from torch import Tensor
 from podium.core import tree
 from podium.core.hyper import Gene
 from podium.core.tree import Tree
+from podium.envs.native.base import State
+from podium.envs.native.cartpole import CartPole
 from podium.evolve import exchange, nsga2
 from podium.evolve.explore import Searched, Space
 from podium.evolve.generational import Generational
@@ -311,3 +313,11 @@ def _board(world: World, members: dict[int, dict[str, Any]]) -> None:
     assert files.keys() == said.keys()
     for e in board:
         assert files[e.member] == pytest.approx(skill(members, members[e.member], e.trained), rel=1e-4)
+
+
+class Treacherous(CartPole):
+    """CartPole whose reward is NaN once the cart is too far out: members fail by what they do, not by a clock."""
+
+    def advance(self, s: State, action: Tensor) -> tuple[Tensor, Tensor]:
+        reward, terminated = super().advance(s, action)
+        return torch.where(s["x"].abs() > 0.6, torch.nan, reward), terminated

@@ -1,4 +1,4 @@
-"""What a user may get wrong about evolution is refused before anything starts: exit code 2, one line, no file touched."""
+"""What a user may get wrong about evolution is refused before it starts: exit code 2, one line, no file touched."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def refused(folder: Path, *words: object) -> str:
 SETTINGS = {
     # a gene's range
     "algo.lr=[1e-9, 1e-2]": "algo.lr: [1e-09, 0.01] is not allowed; a number of at least 0, a range [low, high] within",
-    "algo.discount=[0.9, 1]": "algo.discount: [0.9, 1] is not allowed; a number from 0 to 1, a range [low, high] within",
+    "algo.discount=[0.9, 1]": "algo.discount: [0.9, 1] is not allowed; a number from 0 to 1, a range [low, high] with",
     "algo.clip=[0.5, 0.1]": "algo.clip: [0.5, 0.1] is not allowed",
     "algo.lr=[1e-3]": "algo.lr: [0.001] is not allowed",
     "algo.lr=[1e-3, null]": "algo.lr: [0.001, None] is not allowed",
@@ -106,8 +106,8 @@ SETTINGS = {
     "evolve.entrants=[3]": "evolve.entrants: there is no '3'",
     "evolve.entrants=[null]": "evolve.entrants: there is no 'None'",
     "evolve.entrants=[{net: {hidden: [8]}}]": "evolve.entrants: there is no 'None'",
-    "evolve.entrants=[{algo: ppo, env: CartPole-v1}]": "is not allowed; names of algorithms, or mappings with `algo` and",
-    "evolve.entrants=[ppo, ppo, ppo, ppo, ppo]": "evolve.members: 4 is not allowed; at least one for each of 5 entrants",
+    "evolve.entrants=[{algo: ppo, env: CartPole-v1}]": "is not allowed; names of algorithms, or mappings with `algo`",
+    "evolve.entrants=[ppo, ppo, ppo, ppo, ppo]": "evolve.members: 4 is not allowed; at least one for each of 5",
     "evolve.entrants=[{algo: {name: ppo, lr: fast}}]": "evolve.entrants[0]: algo.lr: 'fast' is not allowed",
     "evolve.entrants=[{algo: {name: ppo, batch: 100}}]": "evolve.entrants[0]: algo.batch: 100 is not allowed",
     "evolve.entrants=[{algo: ppo, net: {hiden: [8]}}]": "evolve.entrants[0]: net.hiden: no such setting; did you mean",
@@ -135,14 +135,14 @@ ONLY_A2C = ("CartPole-v1", "stop.steps=8192")
         ((*TINY, "nsga2", "evolve.objectives=[return,return]"), "['return', 'return'] is not allowed; each objective"),
         (
             (*TINY, "nsga2", "evolve.objectives=[return,-return]"),
-            "['return', '-return'] is not allowed; each objective",
+            "['return', '-return'] is not allowed; each obj",
         ),
         ((*TINY, "nsga2", OBJECTIVES, "evolve.members=3"), "evolve.members: 3 is not allowed; at least 4 for nsga2"),
         ((*TINY, "truncation", OBJECTIVES), "['return', '-length'] is not allowed; none: truncation ranks by return"),
         ((*TINY, "tournament", "evolve.objectives=[length]"), "['length'] is not allowed; none: tournament ranks by"),
         (
             (*TINY, "truncation", "evolve.seconds=5"),
-            "evolve.seconds: 5.0 is not allowed; null: truncation counts steps",
+            "evolve.seconds: 5.0 is not allowed; null: truncation counts",
         ),
         ((*TINY, "t-test", "eval.episodes=1"), "eval.episodes: 1 is not allowed; at least 2, since evolve.strategy is"),
         ((*TINY, "tournament", "wta"), "tournament wta: two names of one group; name one evolve, not two"),
@@ -151,7 +151,7 @@ ONLY_A2C = ("CartPole-v1", "stop.steps=8192")
         ((*ONLY_A2C, "evolve.entrants=[a2c, ppo]", "algo.clip=[0.1, 0.2]"), "evolve.entrants[0]: algo.clip: no such"),
         (
             (*ONLY_A2C, "evolve.entrants=[ppo, a2c]", "evolve.genes=[clip]"),
-            "evolve.entrants[1]: evolve.genes: there is",
+            "evolve.entrants[1]: evolve.genes: there",
         ),
         (("ppo", "tournament"), "env.id: missing"),
         (("cartpole", "turnament"), "there is no 'turnament'; did you mean 'tournament'?"),

@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
@@ -74,9 +75,9 @@ class Agent:
     def copy(self, parent: dict[str, Any]) -> None:
         """Become a child: what the parent has learnt, and its genes perturbed."""
         self.model.set_parameters(parent["parameters"], exact_match=True, device="cpu")
-        up, down = self._rng.choice(FACTORS, 2)
-        lr = float(np.clip(parent["lr"] * up, *LR))
-        self.set_genes(lr, float(np.clip(1 - (1 - parent["discount"]) * down, *DISCOUNT)))
+        a, b = self._rng.choice(FACTORS, 2)
+        lr = float(np.clip(parent["lr"] * a, *LR))
+        self.set_genes(lr, float(np.clip(1 - (1 - parent["discount"]) * b, *DISCOUNT)))
 
 
 def truncation(scores: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -107,8 +108,7 @@ class Rank:
         comm, agent, start = self._comm, self._agent, time.perf_counter()
         agent.learn()
         learnt = time.perf_counter()
-        score, scores = np.array([agent.evaluate()]), np.empty(comm.size)
-        evaluated = time.perf_counter()
+        score, scores, evaluated = np.array([agent.evaluate()]), np.empty(comm.size), time.perf_counter()
         self._wait(comm.Igather(score, scores if comm.rank == 0 else None).Test)
         parents = truncation(scores, self._rng) if comm.rank == 0 else np.empty(comm.size, dtype=np.int64)
         self._wait(comm.Ibcast(parents).Test)
@@ -166,7 +166,7 @@ class Job:
         asked = json.dumps({"plan": asdict(plan), "episodes": episodes, "master": os.getpid()})
         command = [str(mpiexec()), "--oversubscribe", "--bind-to", "none", "-n", str(members)]
         command += [sys.executable, "-m", __name__, asked]
-        env = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        as_root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         self._lines: Queue[str] = Queue()
         self._errors = TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -175,7 +175,7 @@ class Job:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env={**env, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **as_root, "OMP_NUM_THREADS": "1"},
             start_new_session=True,  # Ctrl-C is for us, and we end the job
         )
         Thread(target=self._listen, daemon=True).start()
@@ -213,13 +213,12 @@ class Job:
                 self._errors.seek(0)
                 raise RuntimeError(f"the MPI job has ended:\n{self._errors.read()[-2000:]}")
             if line.startswith("{"):
-                found: dict[str, Any] = json.loads(line)
-                return found
+                return dict(json.loads(line))
 
     def close(self, politely: bool = True) -> None:
         """Let the ranks end, or if they do not, let mpiexec end them; without it they end, too."""
         process = self._process
-        ways = (lambda: self._say("\n"), process.terminate, process.kill)
+        ways: list[Callable[[], None]] = [lambda: self._say("\n"), process.terminate, process.kill]
         for end in ways if politely else ways[1:]:
             with suppress(subprocess.TimeoutExpired, OSError):
                 end()

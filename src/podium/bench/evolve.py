@@ -24,7 +24,7 @@ from podium.settings import Evolution
 EPISODES = 10  # of an evaluation, against MPI
 EVENTS, EVENT_MS = 50, 5.0
 OVERHEADS, OVERHEAD_PERCENT, OVERHEAD_STEPS = 3, 5.0, 61_440  # runs of each strategy, and how long: 15 intervals
-SEEDS, STEPS = 10, 8192  # of the courses: eight intervals
+SEEDS, STEPS = 5, 8192  # of the courses: eight intervals
 FOLDER = Path("runs/bench-evolve")
 
 SMALL: dict[str, Any] = {"evolve": {"members": 4, "interval": 512}, "eval": {"episodes": 2, "max_steps": 50}}
@@ -59,7 +59,18 @@ def against_mpi(rounds: int, members: int, threads: int, quick: bool) -> Row:
         "evolve": {"members": members, "interval": plan.rollout},
     }
     last: dict[str, Any] = {}
+    scores: list[float] = []
     with ExitStack() as stack:
+
+        def ours() -> Work:
+            made = stack.enter_context(evolving(experiment(plan, "truncation", threads, **sections)))
+
+            def work(generations: int) -> float:
+                steps = made.generations(generations)
+                scores[:] = [r.history[-1] for _, _, r in made.driver.population.all_rows() if r.history]
+                return steps
+
+            return work
 
         def theirs() -> Work:
             job = stack.enter_context(Job(plan, members, EPISODES))
@@ -71,16 +82,7 @@ def against_mpi(rounds: int, members: int, threads: int, quick: bool) -> Row:
 
             return work
 
-        made: list[Any] = []
-
-        def ours() -> Work:
-            made.append(stack.enter_context(evolving(experiment(plan, "truncation", threads, **sections))))
-            work: Work = made[0].generations
-            return work
-
         mine, other = race([Side("podium", ours, threads), Side("sb3, mpi", theirs, 1)], rounds, 0.0)
-        rows = [r for _, _, r in made[0].driver.population.all_rows()]
-        scores = [r.history[-1] for r in rows if r.history]
     note = (
         f"{plan.name}, {EPISODES} episodes of evaluation; SB3: an agent a rank, one thread each, no files; ours: one "
         "process with a leaderboard, a ledger and a checkpoint a generation, and new leaders are evaluated twice"
