@@ -273,6 +273,7 @@ def books(world: World) -> None:
     in_training = {row.member: (pod, index) for pod, index, row in population.all_rows()}
     for member, row in members.items():
         assert LOW * 0.999 <= row["genes"]["lr"] <= HIGH * 1.001 and row["genes"]["other"] == 0.5
+        assert row["kind"] == "abc"[world.places[row["pod"]].kind], "a pod holds members of one kind"
         if member in in_training:
             assert (row["pod"], row["row"]) == in_training[member] and row["status"] in ("training", "failed")
             assert world.pods[row["pod"]].ids[row["row"]] == member

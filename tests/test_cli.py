@@ -20,7 +20,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 import podium
 import whole
 from podium.agent import load
-from podium.cli import _statistics
+from podium.cli.reading import _statistics
 from podium.core.errors import PodiumError
 from podium.store.run import Run
 

@@ -34,6 +34,14 @@ def test_the_books_are_right(strategy: str, places: Any, make: Make) -> None:
         late = [s for s in world.scores() if s["member"] == failed["id"] and s["step"] >= failed["ended_step"]]
         assert not late, "a failed member has no score"
     assert sum(row["status"] == "failed" for row in world.members().values()) == 3
+    if strategy not in ("tournament", "nsga2"):
+        assert all(copied_at(world, m) == m["born_step"] for m in world.members().values() if m["parent"] is not None)
+
+
+def copied_at(world: World, child: dict[str, Any]) -> int:
+    """The step of the parent's row at which it was as it was copied: in generations, as it is now."""
+    parent = world.members()[child["parent"]]
+    return child["inherited"] - parent["inherited"] + parent["born_step"]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

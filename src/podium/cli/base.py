@@ -1,0 +1,106 @@
+"""What the commands share: the app, options by name, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from podium import __version__
+from podium.core.errors import PodiumError
+
+if TYPE_CHECKING:
+    from podium.store.ledger import Ledger
+
+app = typer.Typer(
+    name="podium",
+    help="Populations of deep reinforcement learning agents, trained as one tensor program.",
+    epilog="Start with: podium train cartpole ppo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Words = Annotated[
+    list[str],
+    typer.Argument(metavar="WORDS...", help="Presets, YAML files, a Gymnasium id, key=value.", show_default=False),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="DIR", help="The run's folder; else runs/NAME-N.", show_default=False),
+]
+Fresh = Annotated[bool, typer.Option("-D", "--fresh", help="Delete the run in DIR and start it afresh.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.", show_default=False)]
+MemberId = Annotated[
+    int | None, typer.Option("--member", metavar="ID", help="A member, not the champion.", show_default=False)
+]
+EnvId = Annotated[
+    str | None,
+    typer.Option(
+        "--env", metavar="ID", help="A Gymnasium env with the same spaces, not the run's.", show_default=False
+    ),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the episodes.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Plot = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw it: FILE.png, FILE.svg or FILE.pdf.", show_default=False),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+
+
+def main() -> None:
+    """Run the command line; an error that a user can cause is one line, exit code 2."""
+    sys.path.append(os.getcwd())  # so that module:Class finds the user's own files
+    try:
+        app()
+    except PodiumError as error:
+        print(f"podium: error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"podium {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None: ...
+
+
+def ledger_of(run: Path) -> Ledger:
+    """The ledger of a run, for reading."""
+    from podium.store.ledger import Ledger
+
+    if not (run / "ledger.sqlite").is_file():
+        raise PodiumError(f"{run}: there is no run in it" if run.is_dir() else f"{run}: no such run")
+    return Ledger(run / "ledger.sqlite", readonly=True)
+
+
+def print_table(rows: list[dict[str, Any]], columns: list[str]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from podium.report import tables
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        number = all(isinstance(row[column], int | float) for row in rows)
+        table.add_column(column, justify="right" if number else "left", no_wrap=column != "about")
+    for row in rows:
+        table.add_row(*(f"{row[c]:,.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns))
+    tables.show(table)
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, allow_nan=False))

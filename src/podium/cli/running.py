@@ -1,0 +1,101 @@
+"""Commands that train: train, evolve, resume."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from podium.cli.base import Fresh, Out, Quiet, RunPath, Words, app, ledger_of
+
+if TYPE_CHECKING:
+    from podium.training import Result
+
+
+@app.command()
+def train(
+    words: Words,
+    out: Out = None,
+    fresh: Fresh = False,
+    schedule: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Genes over time, as podium lineage prints them (--json, --csv).", show_default=False
+        ),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train agents beside each other: podium train cartpole ppo algo.lr=5e-4 train.members=8"""
+    from podium import training
+
+    _finish(training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule), quiet)
+
+
+@app.command()
+def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = False) -> None:
+    """Evolve a population while it learns: podium evolve cartpole ppo tournament "algo.lr=[1e-5,1e-2]\""""
+    from podium import training
+
+    _finish(training.evolve(*words, out=out, fresh=fresh, quiet=quiet), quiet)
+
+
+@app.command()
+def resume(
+    run: RunPath,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change.", show_default=False)
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(metavar="N", help="The checkpoint of step N, not the last.", show_default=False)
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a run, or extend it: podium resume runs/x stop.steps=2e6"""
+    from podium import resuming
+
+    _finish(resuming.resume(run, *(overrides or ()), step=step, quiet=quiet), quiet)
+
+
+def _finish(result: Result, quiet: bool) -> None:
+    """What to say at the end of a run."""
+    from podium.report import tables
+
+    path = shlex.quote(str(result.path))
+    if result.reason == "failed":
+        fail(f"all members failed at step {result.step:,}; {result.path / 'log.txt'} says why")
+    if quiet:
+        return
+    if result.reason == "interrupted":
+        print(f"Stopped and saved at step {result.step:,}. Go on with:  podium resume {path}")
+        return
+    title, next_ = f"{result.path}: {_ENDINGS[result.reason]}", [f"podium eval {path}", f"podium top {path}"]
+    if result.top and "front" in result.top[0]:
+        tables.show(tables.leaderboard(result.top[:10], f"{title}; the best of {len(result.top)} on the leaderboard"))
+        _show_schedule(result.path)
+        next_ += [f"podium lineage {path} --plot lineage.png", f"podium export {path} -o {result.path.name}.onnx"]
+        if tables.objectives(result.top):
+            next_ += [f"podium front {path} --plot front.png"]
+    else:
+        tables.show(tables.summary(result.top, title))
+    print("\nNext:", *next_, f"podium play {path} -o {result.path.name}.gif", sep="\n  ")
+
+
+def _show_schedule(run: Path) -> None:
+    """The genes that the champion lived through."""
+    from podium.evolve.lineage import lineage as line_of
+    from podium.report import lineage_tables, tables
+
+    document = line_of(ledger_of(run), None)
+    title = f"\nschedule of the champion, member {document['champion']['id']}"
+    tables.show(lineage_tables.Schedule(document["schedule"], title))
+
+
+_ENDINGS = {rule: f"stop.{rule} reached" for rule in ("steps", "seconds", "fitness", "generations")}
+
+
+def fail(message: str) -> NoReturn:
+    print(f"podium: {message}", file=sys.stderr)
+    raise typer.Exit(1)
