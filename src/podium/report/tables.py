@@ -90,7 +90,9 @@ class Fitted:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         fits = (columns for columns in self.choices() if self._width(columns) <= options.max_width)
-        yield table(self.rows, next(fits, self.choices()[-1]), self.title)
+        if self.title:  # above the table, which may be narrower than it
+            yield Text(self.title, style="bold")
+        yield table(self.rows, next(fits, self.choices()[-1]))
 
     def _width(self, columns: Sequence[str]) -> int:
         gaps = 2 * (len(columns) - 1)
