@@ -36,7 +36,8 @@ def load(run: str | Path, member: int | None = None) -> Agent:
         experiment = next(e for i, e in enumerate(each) if entrants.name_of(each, i) == known[chosen])
         path = folder.snapshot_path(chosen)
         if not path.exists():
-            raise PodiumError(f"{path}: member {chosen} has no snapshot: it has not been evaluated yet, or it failed")
+            why = "it has not been evaluated yet, it failed, or it left the leaderboard"
+            raise PodiumError(f"{path}: member {chosen} has no snapshot: {why}")
         learnt, info = folder.read_snapshot(chosen)
     return Agent(experiment, learnt, path, chosen, int(info["step"]))
 

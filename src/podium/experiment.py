@@ -75,11 +75,36 @@ def check(experiment: Experiment) -> None:
         raise ConfigError(
             "stop.steps", None, f"a number of steps, since algo.anneal={list(experiment.algo.anneal)} needs it"
         )
-    for step in experiment.train.schedule:
-        _check_genes("train.schedule", step.genes, hyper.genes(experiment.algo))
+    if experiment.train.schedule:
+        _check_schedule(experiment)
+    if experiment.env.measures:
+        _try_measures(experiment)
     spec = _spec(experiment, experiment.train.members)
     of_space(spec.action)
     experiment.algo.check(spec)
+
+
+def _check_schedule(experiment: Experiment) -> None:
+    schedule = experiment.train.schedule
+    if experiment.algo.anneal:
+        raise ConfigError("algo.anneal", list(experiment.algo.anneal), "none beside train.schedule, which says it all")
+    steps = [part.step for part in schedule]
+    if (
+        steps != sorted(steps)
+        or steps[0] != 0
+        or any(part.genes.keys() != schedule[0].genes.keys() for part in schedule)
+    ):
+        raise ConfigError("train.schedule", f"steps {steps[:5]}", "ascending steps from 0 on, the same genes in each")
+    for part in schedule:
+        _check_genes("train.schedule", part.genes, hyper.genes(experiment.algo))
+
+
+def _try_measures(experiment: Experiment) -> None:
+    """One step of one env, which refuses measures that it does not report."""
+    env = build_env(experiment, 1, 1)
+    env.reset(Streams(experiment.seed, ["measures"]))
+    env.step(torch.as_tensor(env.action_space.sample() - getattr(env.action_space, "start", 0))[None, None])
+    env.close()
 
 
 def _check_genes(field: str, values: Mapping[str, float | None], known: Mapping[str, hyper.Gene]) -> None:

@@ -22,7 +22,10 @@ from podium.training import Result, begin, console, disk, finish, plan
 
 FIXED = ("seed", "env", "algo.name", "net", "train.members", "train.start")
 """What a resumed run keeps: it shaped the tensors, or drew the numbers, that the checkpoint holds."""
-EVOLVED = ("algo", "evolve.strategy", "evolve.members", "evolve.entrants", "evolve.genes", "evolve.objectives")
+EVOLVED = (
+    "algo",
+    *(f"evolve.{name}" for name in ("strategy", "members", "entrants", "genes", "objectives", "seconds")),
+)
 """What a run that evolves keeps, too: its members have genes of their own by now."""
 
 _STATISTICAL = (

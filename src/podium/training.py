@@ -51,7 +51,8 @@ def train(
     if "evolve" in settings:
         raise PodiumError("evolve: these settings are for podium evolve; podium train has members that never meet")
     if schedule is not None:
-        settings = config.merge(settings, {"train": {"schedule": read_schedule(Path(schedule))}})
+        replayed = {"train": {"schedule": read_schedule(Path(schedule))}, "algo": {"anneal": []}}
+        settings = config.merge(settings, replayed)
     experiment = entrants.validate(settings)
     path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{experiment.algo.name}")
     return begin(experiment, path, fresh, quiet, on_report)

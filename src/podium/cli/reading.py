@@ -116,6 +116,7 @@ def lineage(
 def front(run: RunPath, as_json: Json = False, plot: Plot = None) -> None:
     """The members that no other surpasses in every objective, in a run with several."""
     from podium.report import plots, tables
+    from podium.store.run import config_of
 
     if plot is not None:
         plots.check(plot)
@@ -126,7 +127,9 @@ def front(run: RunPath, as_json: Json = False, plot: Plot = None) -> None:
     if not any("front" in row for row in rows):
         raise PodiumError(f"{run}: no member has entered the leaderboard yet, so there is no front")
     best = [row for row in rows if row["front"] == 0]
-    best.sort(key=lambda row: -((row["objectives"] or {}).get(names[0]) or 0))
+    wanted = config_of(run).get("evolve", {}).get("objectives") or names
+    sign, first = (1, wanted[0][1:]) if wanted[0].startswith("-") else (-1, wanted[0])
+    best.sort(key=lambda row: sign * ((row["objectives"] or {}).get(first) or 0))
     if as_json:
         print_json(best)
     else:

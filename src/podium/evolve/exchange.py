@@ -57,4 +57,4 @@ def _returns(seats: Sequence[Seat]) -> Tensor:
     """Of the last evaluation, `[M, n]`; NaN for the failed."""
     lists = [[] if row.failed else row.returns for _, _, row in seats]
     n = min((len(r) for r in lists if r), default=1)
-    return torch.tensor([r[:n] or [float("nan")] * n for r in lists], dtype=torch.float64)
+    return torch.tensor([r[-n:] or [float("nan")] * n for r in lists], dtype=torch.float64)

@@ -25,6 +25,7 @@ class Generational:
     def __init__(self, population: Population, record: Record, refill: Refill) -> None:
         self.population, self._record, self._refill = population, record, refill
         self.generation, self.closing = 0, False
+        self._ends = population.settings.interval  # steps at which this generation ends
         self._scored = [0] * len(population.places)  # steps at which a pod's rows were last evaluated
         self._told: dict[int, Outcome] = {}  # pods whose rows were evaluated
         self._owed: dict[int, Task] = {}  # evaluations to be done, or done again
@@ -38,37 +39,45 @@ class Generational:
         if pod in self._told:
             return None
         population, place = self.population, self.population.places[pod]
-        left = (self.generation + 1) * population.settings.interval - population.steps[pod]
+        left = self._ends - population.steps[pod]
         updates, slice = max(1, -(-left // place.rollout)), population.slice(pod)
         return Task(slice) if updates > slice else Task(updates, range(place.rows))
 
     def tell(self, pod: int, outcome: Outcome) -> Refills:
+        with self.population.run.ledger.together():
+            refills = self._take_in(pod, outcome)
+        self.population.tidy()
+        return refills
+
+    def _take_in(self, pod: int, outcome: Outcome) -> Refills:
         population = self.population
-        with population.run.ledger.together():
-            population.advance(pod, outcome)
-            self._owed.pop(pod, None)
-            self.cut.discard(pod)
-            if not outcome.task.rows:
-                return {}
-            if outcome.cut_short:
-                self._owed[pod] = replace(outcome.task, updates=0)
-                self.cut.add(pod)
-                return {}
-            scored = population.score(pod, outcome)
-            if not outcome.task.again:
-                self._told[pod], self._scored[pod] = outcome, outcome.steps
-                if claims := population.claims(pod, scored):
-                    self._owed[pod] = Task(0, claims, again=1)
-            if self._owed or len(self._told) < len(population.places):
-                return {}
-            return self._next_generation()
+        population.advance(pod, outcome)
+        self._owed.pop(pod, None)
+        self.cut.discard(pod)
+        if not outcome.task.rows:
+            return {}
+        if outcome.cut_short:
+            self._owed[pod] = replace(outcome.task, updates=0)
+            self.cut.add(pod)
+            return {}
+        scored = population.score(pod, outcome)
+        if not outcome.task.again:
+            self._told[pod], self._scored[pod] = outcome, outcome.steps
+            if claims := population.claims(pod, scored):
+                self._owed[pod] = Task(0, claims, again=1)
+        if self._owed or len(self._told) < len(population.places):
+            return {}
+        return self._next_generation()
 
     def _next_generation(self) -> Refills:
         population = self.population
         entries, self._told = self._record(population, self._told), {}
         self.generation += 1
-        if self.closing or max(population.steps) < population.settings.burn_in:
+        self._ends += population.settings.interval
+        if self.closing:
             return {}
+        if max(population.steps) < population.settings.burn_in:
+            return population.revive_failed()
         return self._refill(population, entries)
 
     def last(self, pod: int) -> Task | None:
@@ -101,12 +110,13 @@ class Generational:
     def info(self) -> dict[str, Any]:
         told = {pod: [o.steps, o.seconds, list(o.task.rows)] for pod, o in self._told.items()}
         owed = {pod: [list(task.rows), task.again] for pod, task in self._owed.items()}
-        counts = {"generation": self.generation, "scored": self._scored}
+        counts = {"generation": self.generation, "ends": self._ends, "scored": self._scored}
         return {"population": self.population.info(), **counts, "told": told, "owed": owed, "cut": sorted(self.cut)}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
         self.population.load(state, info["population"])
-        self.generation, self._scored, self.cut = info["generation"], info["scored"], set(info["cut"])
+        self.generation, self._ends, self._scored = info["generation"], info["ends"], info["scored"]
+        self.cut = set(info["cut"])
         self._owed = {int(pod): Task(0, rows, again) for pod, (rows, again) in info["owed"].items()}
         self._told = {
             int(pod): Outcome(Task(0, rows), steps, seconds, members=state["told"].get(pod))

@@ -1,7 +1,7 @@
 """The leaderboard: a bounded, ordered set of members as they were at their best.
 
-Ranks are global: fitness, then fewer steps, then the lower id. Places are kept for each kind, so that one kind of
-member cannot drive out another before it has learnt. Fitness that is not finite never enters.
+Ranks are global: front, fitness, then fewer steps, then the lower id. Places are kept for each kind, so that one kind
+of member cannot drive out another before it has learnt. Fitness that is not finite never enters.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from torch import Tensor
 from podium.core.hyper import plain
 from podium.core.tree import Tree
 from podium.store.records import Ranked
+
+Key = tuple[int, float, int, int]
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class Entry:
     snapshot: Tree | None = None
 
     @property
-    def key(self) -> tuple[float, int, int]:
+    def key(self) -> Key:
         """Best first."""
-        return -self.fitness, self.step, self.member
+        return self.front, -self.fitness, self.step, self.member
 
     def plain(self) -> dict[str, Any]:
         """All but the snapshot, as JSON holds it."""
@@ -74,7 +76,7 @@ class Leaderboard:
         self.capacity = [max(2, n) for n in capacity]
         self._entries: list[list[Entry]] = [[] for _ in capacity]  # best first
         self._fitness = [array("d") for _ in capacity]
-        self._keys: list[list[tuple[float, int, int]]] = [[] for _ in capacity]
+        self._keys: list[list[Key]] = [[] for _ in capacity]
         self._by_member: dict[int, Entry] = {}
 
     def __len__(self) -> int:

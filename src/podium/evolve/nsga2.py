@@ -33,7 +33,7 @@ def refill(population: Population, entries: Entries) -> Refills:
 def survive(population: Population, outcomes: Mapping[int, Outcome]) -> Entries:
     """Put the best of leaderboard and evaluated rows on the leaderboard, as many of each kind as there are rows."""
     evaluated = population.healthy(outcomes)
-    new = list(evaluated.values())
+    new = [entry for entry in evaluated.values() if not _was_better(population, entry)]
     kept: list[Entry] = []
     for kind in range(len(population.kinds)):
         mine = {e.member: e for e in [*population.board.of(kind), *(e for e in new if e.kind == kind)]}
@@ -48,6 +48,12 @@ def survive(population: Population, outcomes: Mapping[int, Outcome]) -> Entries:
     left = population.board.replace(kept)
     population.ranked([e for e in kept if e.member in entered], left, [e for e in kept if e.member not in entered])
     return evaluated
+
+
+def _was_better(population: Population, entry: Entry) -> bool:
+    """Whether a member stands on the leaderboard already, as it was when it dominated what it is now."""
+    old = population.board.get(entry.member)
+    return old is not None and bool(pareto.dominates(*_objectives(population, [old, entry])))
 
 
 def _objectives(population: Population, entries: Sequence[Entry]) -> Tensor:

@@ -110,6 +110,10 @@ class Inline:
         if not self._tasks:
             return None
         pod, task = self._tasks.popleft()
+        return pod, self.do(pod, task)
+
+    def do(self, pod: int, task: Task) -> Outcome:
+        """A task of a pod, now."""
         try:
             outcome = self._pods[pod].turn(task, self.seconds, self._stop)
             self._broken[pod] = 0
@@ -121,7 +125,7 @@ class Inline:
                 raise
             self._log(traceback.format_exc())
             outcome = self._pods[pod].broken(task, self.seconds(), f"{type(error).__name__}: {error}")
-        return pod, outcome
+        return outcome
 
     def exchange(self, pod: int, refills: Sequence[Refill]) -> None:
         self._pods[pod].exchange(refills)

@@ -23,7 +23,7 @@ from podium.evolve import explore
 from podium.evolve.leaderboard import Entry, Leaderboard
 from podium.evolve.rows import Genes, Kind, Place, Row
 from podium.evolve.settings import EvolveSettings
-from podium.evolve.turn import Outcome, Refill
+from podium.evolve.turn import Outcome, Refill, Refills
 from podium.evolve.updater import UPDATERS
 from podium.store.records import Member, Score, spread
 from podium.store.run import Run
@@ -53,6 +53,7 @@ class Population:
         self.next_id, self.evaluations, self.cost, self.exchanges = sum(share), 0, 0, 0
         self.objectives = [name.removeprefix("-") for name in settings.objectives]
         self.note: Callable[[str], None] = lambda text: None
+        self._gone: list[int] = []  # members that left the leaderboard, whose snapshots are still there
 
     @property
     def size(self) -> int:
@@ -157,7 +158,7 @@ class Population:
             return []
         best, fitness = self.board.best(), {index: self.fitness(self.rows[pod][index]) for index in scored}
         if best is None:
-            return [max(scored, key=lambda index: fitness[index])]
+            return list(scored)
         return [index for index in scored if fitness[index] > best.fitness]
 
     def offer(self, pod: int, index: int, entry: Entry) -> Entry:
@@ -187,8 +188,14 @@ class Population:
         for entry in entered:
             self._keep(entry)
         self.run.ledger.rank([entry.ranked() for entry in (*entered, *moved)], [entry.member for entry in left])
-        for entry in left:
-            self.run.forget(entry.member)
+        self._gone += [entry.member for entry in left]
+
+    def tidy(self) -> None:
+        """Drop the snapshots of those that left the leaderboard: after the ledger says so, never before."""
+        for member in self._gone:
+            if self.board.get(member) is None:
+                self.run.forget(member)
+        self._gone.clear()
 
     def _keep(self, entry: Entry) -> None:
         if entry.snapshot is not None:
@@ -218,6 +225,14 @@ class Population:
             return self.fresh(pod, index)
         return self.copy(pod, index, best, self.mutated(kind, [best.genes])[0])
 
+    def revive_failed(self) -> Refills:
+        """New members for all rows whose member failed."""
+        refills: Refills = {}
+        for pod, index, row in list(self.all_rows()):
+            if row.failed:
+                refills.setdefault(pod, []).append(self.revive(pod, index))
+        return refills
+
     def fresh(self, pod: int, index: int) -> Refill:
         """Give a row to a member with new weights."""
         kind, member = self.rows[pod][index].kind, self._new_id()
@@ -225,9 +240,11 @@ class Population:
         return self._seat(pod, index, child, "fresh", None)
 
     def slice(self, pod: int) -> int:
-        """Updates of a pod between two looks at it."""
-        updates = self.settings.interval // (4 * self.places[pod].rollout)
-        return self.settings.slice or max(1, min(updates, LONGEST))
+        """Updates of a pod to the next look at it: at the same steps for all pods, whatever their rollouts are."""
+        longest, settings = max(place.rollout for place in self.places), self.settings
+        span = min(max(settings.interval // 4, longest), LONGEST * longest)
+        span = settings.slice * longest if settings.slice else span
+        return -(-(span - self.steps[pod] % span) // self.places[pod].rollout)
 
     def mutated(self, kind: int, genes: Sequence[Mapping[str, float]]) -> list[Genes]:
         """Copies of genes, each searched gene perturbed or drawn anew."""

@@ -51,31 +51,35 @@ class Tournament:
         return [index for index, at in enumerate(self._ready[pod]) if at <= now]
 
     def tell(self, pod: int, outcome: Outcome) -> Refills:
+        with self.population.run.ledger.together():
+            refills = self._take_in(pod, outcome)
+        self.population.tidy()
+        return {pod: refills} if refills else {}
+
+    def _take_in(self, pod: int, outcome: Outcome) -> list[Refill]:
         population, task = self.population, outcome.task
-        with population.run.ledger.together():
-            population.advance(pod, outcome)
-            self._owed.pop(pod, None)
-            self.cut.discard(pod)
-            if outcome.cut_short:  # nothing is decided before it has been made up for
-                self._owed[pod] = replace(task, updates=0)
-                self.cut.add(pod)
-                return {}
-            healthy = population.score(pod, outcome)
-            for index in task.rows if outcome.evaluation is not None else ():
-                self._count(pod, index)
-                self._scored[pod][index] = outcome.steps
-            claims = [] if task.again else population.claims(pod, healthy)
-            if claims:
-                self._owed[pod] = Task(0, claims, again=1)
-            settled = [index for index in healthy if index not in claims]
-            failed = [index for index, row in enumerate(population.rows[pod]) if row.failed]
-            for index in (*settled, *failed):
-                now = outcome.steps if population.settings.seconds is None else outcome.seconds
-                self._ready[pod][index] = now + self._interval
-            refills = [self._settle(pod, index, outcome) for index in settled]
-            refills += [self._replace(pod, index) for index in failed if not self.closing]
-            made = [refill for refill in refills if refill is not None]
-        return {pod: made} if made else {}
+        population.advance(pod, outcome)
+        self._owed.pop(pod, None)
+        self.cut.discard(pod)
+        if outcome.cut_short:  # nothing is decided before it has been made up for
+            self._owed[pod] = replace(task, updates=0)
+            self.cut.add(pod)
+            return []
+        healthy = population.score(pod, outcome)
+        for index in task.rows if outcome.evaluation is not None else ():
+            self._count(pod, index)
+            self._scored[pod][index] = outcome.steps
+        claims = [] if task.again else population.claims(pod, healthy)
+        if claims:
+            self._owed[pod] = Task(0, claims, again=1)
+        settled = [index for index in healthy if index not in claims]
+        failed = [index for index, row in enumerate(population.rows[pod]) if row.failed]
+        for index in (*settled, *failed):
+            now = outcome.steps if population.settings.seconds is None else outcome.seconds
+            self._ready[pod][index] = now + self._interval
+        refills = [self._settle(pod, index, outcome) for index in settled]
+        refills += [self._replace(pod, index) for index in failed if not self.closing]
+        return [refill for refill in refills if refill is not None]
 
     def _settle(self, pod: int, index: int, outcome: Outcome) -> Refill | None:
         """Offer a row to the leaderboard, and let the generator decide who trains on in it. None: the same member."""
@@ -83,13 +87,13 @@ class Tournament:
         entry = population.offer(pod, index, population.entry(pod, index, outcome))
         if self.closing or population.steps[pod] < settings.burn_in:
             return None
-        if settings.fresh and float(torch.rand((), generator=population.rng)) < settings.fresh:
-            return self._seated(pod, population.fresh(pod, index))
         live = self._live[entry.kind]
         worst = len(live) > 1 and entry.fitness <= live[0]
         parent = population.board.best(entry.kind) if worst else self._draw(entry.kind)
         if parent is None or not parent.fitness > entry.fitness:
             return None
+        if settings.fresh and float(torch.rand((), generator=population.rng)) < settings.fresh:
+            return self._seated(pod, population.fresh(pod, index))
         return self._child(pod, index, parent)
 
     def _replace(self, pod: int, index: int) -> Refill:

@@ -39,6 +39,7 @@ class Outcome:
     report: Mapping[str, Tensor] = field(default_factory=dict)  # metrics [M] of the last update
     evaluation: Evaluation | None = None
     members: Tree | None = None  # all that the evaluated rows have learnt, leaves [R, ...]
+    ids: Sequence[int] = ()  # of the members, by row
     error: str | None = None  # why the pod broke down, where it did: all its members failed
 
     @property

@@ -88,7 +88,16 @@ class Pod:
                 evaluation = self.evaluate(task.rows, self._episodes, stop, task.again)
                 members = tree.map(lambda leaf: leaf.cpu(), self.read(task.rows))
                 evaluation = Evaluation(*(x.cpu() for x in evaluation))
-        return Outcome(task, int(self.steps[0]), seconds(), self.failed.tolist(), report, evaluation, members)
+        return Outcome(
+            task,
+            int(self.steps[0]),
+            seconds(),
+            self.failed.tolist(),
+            report,
+            evaluation,
+            members,
+            self.ids.tolist(),
+        )
 
     def broken(self, task: Task, seconds: float, error: str) -> Outcome:
         """What comes of a task in which an env, or anything else, raised: all members failed, all episodes end."""
@@ -101,9 +110,9 @@ class Pod:
         copies = [r for r in refills if isinstance(r.source, int)]
         sources = [r.source for r in copies if isinstance(r.source, int)]
         copied = self.read(sources) if copies else None
-        for refill in refills:
-            if isinstance(refill.source, dict):
-                self.write([refill.row], refill.source)
+        snapshots = [(r.row, r.source) for r in refills if isinstance(r.source, dict)]
+        if snapshots:
+            self.write([row for row, _ in snapshots], tree.stack([source for _, source in snapshots]))
         fresh = [r for r in refills if r.source is None]
         if fresh and self._fresh is not None:
             self.write([r.row for r in fresh], self._fresh([r.member for r in fresh]))

@@ -146,10 +146,9 @@ class Driver:
 
     def _close(self) -> None:
         """Score what was trained since the last evaluation."""
-        for pod, worker in enumerate(self.pods):
+        for pod in range(len(self.pods)):
             while (task := self.orchestrator.last(pod)) is not None and not self._interrupted():
-                outcome = worker.turn(task, lambda: self.seconds, self._interrupted)
-                self.orchestrator.tell(pod, outcome)
+                self.orchestrator.tell(pod, self._pool.do(pod, task))
 
     def _stop(self) -> str | None:
         plan, orchestrator = self.plan, self.orchestrator
@@ -207,7 +206,7 @@ class Driver:
             raise RuntimeError("no pod has anything to do")
         pod, outcome = done
         if outcome.report:
-            self._window[pod].add(outcome.report)
+            self._window[pod].add(outcome.report, outcome.ids)
 
     def _report(self, rate: float) -> None:
         """One report: of the run for the console, of each member for ledger, event file and hook."""
@@ -221,7 +220,8 @@ class Driver:
             left = max(0, self.plan.stop_steps - self.step) / each
         if self.seconds - self._noted >= LEDGER_SECONDS:
             self._noted = self.seconds
-            self.run.ledger.report(self.step, self.seconds, members, [row.member for row in rows])
+            ids = [member for window in self._window for member in window.ids]
+            self.run.ledger.report(self.step, self.seconds, members, ids)
         self.sink.report(
             {
                 "step": self.step,
@@ -249,9 +249,12 @@ class _Window:
         self._episodes, self._returns = torch.zeros(rows), torch.zeros(rows)
         self._recent = torch.full((rows,), math.nan)
         self._last: Mapping[str, Tensor] = {}
+        self.ids = [-1] * rows  # whose metrics these are
 
-    def add(self, report: Mapping[str, Tensor]) -> None:
-        self._last = report
+    def add(self, report: Mapping[str, Tensor], ids: Sequence[int]) -> None:
+        for row in (i for i, (old, new) in enumerate(zip(self.ids, ids, strict=True)) if old != new):
+            self._episodes[row], self._returns[row], self._recent[row] = 0, 0, math.nan  # another member's
+        self._last, self.ids = report, list(ids)
         self._episodes += report["episodes"]
         self._returns += report["return"].nan_to_num(0) * report["episodes"]
 
