@@ -39,7 +39,7 @@ def complete(tree: dict[str, Any]) -> dict[str, Any]:
             entrants.append(_searching(entrant, evolve, i))
     if evolve.entrants:
         tree["evolve"]["entrants"] = entrants
-    return config.merge(tree, entrants[0], {"train": {"members": evolve.members}})
+    return config.merge(tree | entrants[0], {"train": {"members": evolve.members}})
 
 
 @contextmanager

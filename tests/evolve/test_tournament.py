@@ -37,6 +37,17 @@ def test_rows_of_several_pods_are_staggered_together(make: Make) -> None:
     assert first == {(i, 100 * (i + 1) + more) for i in range(4) for more in (0, 400)}
 
 
+def test_all_kinds_train_alike(make: Make) -> None:
+    """Whatever the steps of their rollouts, and however often one of them has to confirm its lead."""
+    world = make(places=[Place(0, 3, 256), Place(1, 3, 40)], members=6, interval=4096, slice=None)
+    apart: list[int] = []
+    world.watch = lambda world: apart.append(abs(world.pods[0].steps - world.pods[1].steps))
+    world.go(40_960)
+    claims = [sum(bool(task.again) for pod, _, task in world.tasks if pod == i) for i in range(2)]
+    assert max(claims) >= min(claims) + 5, "the one had far more to confirm than the other"
+    assert max(apart) <= 1024 + 40, "a slice is a quarter of the interval"
+
+
 def test_nobody_is_evaluated_who_is_not_ready(make: Make) -> None:
     world = make(members=6, interval=700, slice=1).go(4200)
     at: dict[int, list[int]] = defaultdict(list)

@@ -228,8 +228,8 @@ def _about(found: Courses) -> Row:
 
 
 def _picture(found: Courses, axis: str, path: Path, xlabel: str, title: str) -> None:
-    """Median and quartiles over the seeds, up to where every run was under way."""
-    x = np.linspace(0, min(c.end[axis] for each in found.values() for c in each), POINTS)
+    """Median and quartiles over the seeds, up to where most runs have ended; their champions stay what they are."""
+    x = np.linspace(0, max(median(c.end[axis] for c in each) for each in found.values()), POINTS)
     series = []
     for name, each in found.items():
         low, middle, high = np.quantile([c.at(axis, x) for c in each], (0.25, 0.5, 0.75), axis=0)

@@ -80,8 +80,8 @@ class Worker(Protocol):
 class Inline:
     """Pods of this process take turns: each has had one before any has the next, so that a run can be repeated.
 
-    Where a pod raises (its env, say), `log` is given the traceback and its members failed; at the third time in a row
-    the error is raised.
+    Where a pod raises (its env, say), `log` is given the traceback and its members failed; the third time in a row ends
+    the run.
     """
 
     def __init__(
@@ -120,10 +120,15 @@ class Inline:
         except PodiumError:
             raise
         except Exception as error:
-            self._broken[pod] += 1
-            if self._log is None or self._broken[pod] == TIMES:
+            if self._log is None:
                 raise
+            self._broken[pod] += 1
             self._log(traceback.format_exc())
+            if self._broken[pod] == TIMES:
+                said = f"{type(error).__name__}: {error}"
+                raise PodiumError(
+                    f"pod {pod} broke down {TIMES} times in a row ({said}); log.txt says where"
+                ) from error
             outcome = self._pods[pod].broken(task, self.seconds(), f"{type(error).__name__}: {error}")
         return outcome
 

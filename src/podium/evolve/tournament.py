@@ -34,12 +34,13 @@ class Tournament:
         self._scored = [[-1] * len(rows) for rows in population.rows]  # steps at which a row was last scored
         self.closing = False
         self._owed: dict[int, Task] = {}  # evaluations to be done, or done again
-        self.cut: set[int] = set()  # pods that owe one because it was cut short; the others wait, and stay in step
+        self.cut: set[int] = set()  # pods that owe one because it was cut short
         self._live: list[list[float]] = [[] for _ in population.kinds]  # fitness of those in training, worst first
         self._known: dict[tuple[int, int], float] = {}  # the same by pod and row
 
     def ask(self, pod: int, seconds: float) -> Task | None:
-        if self.cut and pod not in self.cut:
+        first = self.cut or self._owed
+        if first and pod not in first:  # it waits, so that a kind that has to prove itself does not train less
             return None
         if pod in self._owed:
             return self._owed[pod]

@@ -88,6 +88,8 @@ class Console:
         pace = [f"{words.rate(speed)} steps/s{each}", f"time {words.duration(report['seconds'])}"]
         if report.get("eta_seconds") is not None:
             pace.append(f"left {words.duration(report['eta_seconds'])}")
+        if report.get("steps_evaluation"):
+            pace.append(f"evaluation {words.rate(report['steps_evaluation'])} steps")
         best, median = report.get("best_return"), report.get("median_return")
         good = [f"return best {words.score(best)}" + (f" median {words.score(median)}" if self.members > 1 else "")]
         good.append(f"evaluated best {words.score(report.get('best_fitness'))}")
