@@ -13,6 +13,7 @@ import pytest
 import podium
 import whole
 from podium.store import checkpoint, tensors
+from whole import refused
 
 TINY = (
     "cartpole",
@@ -39,18 +40,6 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(done: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(done, tmp_path / "run"))
-
-
-def refused(folder: Path, *words: object) -> str:
-    """The one line that `podium WORDS` is refused with; nothing in `folder` may change."""
-    before, started = whole.files(folder), time.monotonic()
-    code, out, err = whole.command(*words)
-    assert time.monotonic() - started < 5
-    assert code == 2, (code, out, err)
-    assert out == ""
-    assert len(err.splitlines()) == 1 and err.startswith("podium: error: ")
-    assert whole.files(folder) == before
-    return err
 
 
 SETTINGS = {

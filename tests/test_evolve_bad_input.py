@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from pathlib import Path
 
 import pytest
 
 import podium
 import whole
+from whole import refused
 
 TINY = (
     "cartpole",
@@ -25,18 +25,6 @@ TINY = (
     "algo.batch=256",
     "train.checkpoint=256",
 )
-
-
-def refused(folder: Path, *words: object) -> str:
-    """The one line that `podium WORDS` is refused with; nothing in `folder` may change."""
-    before, started = whole.files(folder), time.monotonic()
-    code, out, err = whole.command(*words)
-    assert time.monotonic() - started < 5
-    assert code == 2, (code, out, err)
-    assert out == ""
-    assert len(err.splitlines()) == 1 and err.startswith("podium: error: ")
-    assert whole.files(folder) == before
-    return err
 
 
 SETTINGS = {

@@ -7,6 +7,7 @@ import io
 import multiprocessing
 import os
 import sys
+import time
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -139,3 +140,15 @@ class Bytes(gym.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.t += 1
         return np.full((2, 2), 50 * self.t, np.uint8), float(action), False, self.t == 4, {}
+
+
+def refused(folder: Path, *words: object) -> str:
+    """The one line that `podium WORDS` is refused with; nothing in `folder` may change."""
+    before, started = files(folder), time.monotonic()
+    code, out, err = command(*words)
+    assert time.monotonic() - started < 5
+    assert code == 2, (code, out, err)
+    assert out == ""
+    assert len(err.splitlines()) == 1 and err.startswith("podium: error: ")
+    assert files(folder) == before
+    return err

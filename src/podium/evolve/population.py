@@ -88,7 +88,7 @@ class Population:
         return failed
 
     def fail(self, pod: int, index: int, reason: str) -> None:
-        """A failed member stays recorded, is never a parent, and leaves its row as soon as there is another for it."""
+        """A failed member is recorded and leaves its row to another; what it was at its best may still be copied."""
         row = self.rows[pod][index]
         row.failed = True
         self.run.ledger.fail(row.member, self.steps[pod], reason)
