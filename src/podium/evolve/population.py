@@ -49,15 +49,12 @@ class Population:
         ]
         share = [sum(p.rows for p in places if p.kind == k) for k in range(len(kinds))]
         self.board = Leaderboard([math.ceil(settings.capacity * n / sum(share)) for n in share])
-        self.steps = [0] * len(places)
-        self.next_id, self.evaluations, self.cost, self.exchanges = sum(share), 0, 0, 0
+        self.steps, self.size = [0] * len(places), sum(share)
+        self.next_id, self.evaluations, self.cost, self.exchanges = self.size, 0, 0, 0
+        self._longest = max(place.rollout for place in places)
         self.objectives = [name.removeprefix("-") for name in settings.objectives]
         self.note: Callable[[str], None] = lambda text: None
         self._gone: list[int] = []  # members that left the leaderboard, whose snapshots are still there
-
-    @property
-    def size(self) -> int:
-        return sum(place.rows for place in self.places)
 
     @property
     def total_steps(self) -> int:
@@ -241,7 +238,7 @@ class Population:
 
     def slice(self, pod: int) -> int:
         """Updates of a pod to the next look at it: at the same steps for all pods, whatever their rollouts are."""
-        longest, settings = max(place.rollout for place in self.places), self.settings
+        longest, settings = self._longest, self.settings
         span = min(max(settings.interval // 4, longest), LONGEST * longest)
         span = settings.slice * longest if settings.slice else span
         return -(-(span - self.steps[pod] % span) // self.places[pod].rollout)

@@ -12,10 +12,11 @@ _TEMP = ".tmp"
 _turn = itertools.count()
 
 
-def write_atomic(path: Path, *parts: Bytes) -> None:
+def write_atomic(path: Path, *parts: Bytes, durable: bool = True) -> None:
     """Replace `path` by the bytes of `parts`: write beside it, fsync, rename, fsync the folder.
 
-    On failure OSError is raised, the old file stays and nothing else is left behind.
+    On failure OSError is raised, the old file stays and nothing else is left behind. Without `durable` nothing is
+    synced: a killed process cannot tear the file, a power failure can.
     """
     temp = path.with_name(f".{path.name}.{os.getpid()}-{next(_turn)}{_TEMP}")
     try:
@@ -23,19 +24,21 @@ def write_atomic(path: Path, *parts: Bytes) -> None:
         try:
             for part in parts:
                 _write(file, part)
-            os.fsync(file)
+            if durable:
+                os.fsync(file)
         finally:
             os.close(file)
         os.replace(temp, path)
     except BaseException:
         temp.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable."""
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Make a file's bytes durable, or the names in a folder."""
+    file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
     finally:

@@ -50,6 +50,12 @@ class Ledger:
         if readonly:
             schema.reader(path).close()
 
+    def sync(self) -> None:
+        """Make all that was entered durable: before a checkpoint that counts on it."""
+        if self._link is not None:
+            with self._disk():
+                self._link.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
     def close(self) -> None:
         """Let go of the file; a second call does nothing."""
         if self._link is not None:
@@ -186,6 +192,10 @@ class Ledger:
         """Every report: step, seconds, members (ids, or None: by row), values (a list a name)."""
         return self._rows("SELECT * FROM metrics ORDER BY rowid")
 
+    def exchanges(self) -> list[dict[str, Any]]:
+        """Every exchange: the member that took a row over, its parent (None: new weights) and the one it replaced."""
+        return self._rows("SELECT * FROM exchanges ORDER BY member")
+
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Every event, or those of one kind, in the order they were entered."""
         return self._rows("SELECT * FROM events WHERE ?1 IS NULL OR kind = ?1 ORDER BY rowid", kind)
@@ -202,17 +212,24 @@ class Ledger:
         if self._together:
             yield link
             return
-        link.execute("BEGIN IMMEDIATE")
+        with self._disk():
+            link.execute("BEGIN IMMEDIATE")
+            try:
+                yield link
+                link.execute("COMMIT")
+            except BaseException:
+                if link.in_transaction:
+                    link.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
+        """What SQLite says of a full or failing disk, as any file would say it."""
         try:
-            yield link
-            link.execute("COMMIT")
-        except BaseException as error:
-            if link.in_transaction:
-                link.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError):
-                full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
-                raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(self.path)) from error
-            raise
+            yield
+        except sqlite3.OperationalError as error:
+            full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+            raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(self.path)) from error
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         if self._link is not None:

@@ -34,6 +34,7 @@ class Run:
 
     def __init__(self, path: Path, config: dict[str, Any], lock: Lock | None) -> None:
         self.path, self.config, self._lock = path, config, lock
+        self._unsynced: set[Path] = set()
         self.ledger = Ledger(path / "ledger.sqlite", readonly=lock is None)
 
     @classmethod
@@ -96,10 +97,23 @@ class Run:
             file.write(f"{datetime.now().isoformat(' ', 'seconds')}  {line}\n")
 
     def snapshot(self, member: int, tree: Tree, info: dict[str, Any]) -> Path:
-        """Keep a member's weights, in place of its earlier ones."""
+        """Keep a member's weights, in place of its earlier ones; `sync` makes them durable."""
         path = self.snapshot_path(member)
-        tensors.save(path, tree, info, "member")
+        tensors.save(path, tree, info, "member", durable=False)
+        self._unsynced.add(path)
         return path
+
+    def sync(self) -> None:
+        """Make snapshots and ledger outlast a power failure: they come often, so that happens at checkpoints only."""
+        if self._lock is None:
+            return
+        for path in self._unsynced:
+            with suppress(FileNotFoundError):
+                files.sync(path)
+        if self._unsynced:
+            files.sync(self.path / "members")
+            self._unsynced.clear()
+        self.ledger.sync()
 
     def read_snapshot(self, member: int) -> tuple[Tree, dict[str, Any]]:
         """A member's kept weights and their info."""
@@ -121,9 +135,13 @@ class Run:
 
     def close(self) -> None:
         """Close the ledger, then let another writer in."""
-        self.ledger.close()
-        if self._lock is not None:
-            self._lock.release()
+        try:
+            self.sync()
+            self.ledger.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+            self._lock = None
 
     def __enter__(self) -> Run:
         return self

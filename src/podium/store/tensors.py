@@ -44,12 +44,12 @@ _HEAD = re.compile(re.escape(_OPENING) + rb'([0-9]{1,6})","size":"([0-9]{16})","
 _BLANK = "0" * 64
 
 
-def save(path: Path, tree: Tree, info: dict[str, Any], kind: str) -> None:
-    """Write `tree` and `info` (plain JSON data) to `path`, whole or not at all."""
+def save(path: Path, tree: Tree, info: dict[str, Any], kind: str, durable: bool = True) -> None:
+    """Write `tree` and `info` (plain JSON data) to `path`, whole or not at all; `durable` as in `write_atomic`."""
     header, bodies = _encode(tree, info, kind)
     start = header.index(_BLANK.encode(), len(_OPENING))
     header[start : start + 64] = _digest(header, start, *bodies).encode()
-    write_atomic(path, header, *bodies)
+    write_atomic(path, header, *bodies, durable=durable)
 
 
 def load(path: Path, kind: str) -> tuple[Tree, dict[str, Any]]:

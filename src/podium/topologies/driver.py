@@ -191,6 +191,7 @@ class Driver:
             "turn": self.run.ledger.turn,
             "orchestrator": self.orchestrator.info(),
         }
+        self.run.sync()  # before the checkpoint that counts on it
         checkpoint.write(self.run.path, self.step, self.state(), info)
         self._saved, self._scheduled, self._restarts = now, scheduled, True
 
