@@ -18,7 +18,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
 
 run: $(READY) ## a tournament of 16 PPO members on CartPole, then its champion in Gymnasium's own env
-	$(BIN)/podium evolve cartpole ppo tournament -o runs/tournament -D
+	$(BIN)/podium evolve cartpole ppo tournament evolve.interval=1024 -o runs/tournament -D
 	$(BIN)/podium eval runs/tournament --env CartPole-v1
 
 check: lint types fast ## lint, types and the fast tests: three minutes

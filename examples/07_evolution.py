@@ -7,7 +7,7 @@ from podium.evolve.lineage import lineage
 from podium.store.ledger import Ledger
 
 ranges = "algo.lr=[1e-6,1e-1]", "algo.discount=[0.8,0.999]", "algo.clip=[0.02,0.8]"
-words = "cartpole", "ppo", "tournament", *ranges, "evolve.members=8", "evolve.interval=2048"
+words = "cartpole", "ppo", "tournament", *ranges, "evolve.members=8", "evolve.interval=1024"
 result = podium.evolve(*words, *sys.argv[1:], out="runs/evolution", fresh=True)
 
 champion = result.top[0]

@@ -9,6 +9,7 @@ import sys
 import time
 import types
 from pathlib import Path
+from typing import get_args
 
 import gymnasium as gym
 import imageio.v2
@@ -22,6 +23,7 @@ import whole
 from podium.agent import load
 from podium.cli.reading import _statistics
 from podium.core.errors import PodiumError
+from podium.evolve.settings import EvolveSettings, Strategy
 from podium.store.run import Run
 
 WORDS = (
@@ -94,6 +96,7 @@ def test_train_says_how_it_went_and_what_to_do_next(tmp_path: Path) -> None:
     code, out, err = whole.command("train", *WORDS, *RANGE, "-o", path)
     assert (code, err) == (0, "")
     assert "ppo on CartPole-v1 x 3 members" in out and "stop.steps reached" in out
+    assert out.splitlines()[1] == "  ends at 2,048 steps" and "ends at 2,048 steps" in (path / "log.txt").read_text()
     for command in ("eval", "top", "play"):
         assert f"podium {command} '{path}'" in out  # quoted, for the blank in its name
     assert whole.command("train", *WORDS, "-o", path, "-D", "-q") == (0, "", "")
@@ -103,8 +106,15 @@ def test_train_says_how_it_went_and_what_to_do_next(tmp_path: Path) -> None:
 def test_a_run_without_a_name_gets_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for n in (1, 2):
-        assert whole.command("train", *WORDS, "stop.steps=256", "-q")[0] == 0
+        said = whole.command("train", *WORDS, "stop.steps=256", "-q")
+        assert said == (0, f"runs/CartPole-v1-ppo-{n}\n", "")
         assert (tmp_path / f"runs/CartPole-v1-ppo-{n}/config.yaml").exists()
+
+
+def test_the_help_of_evolve_names_all_strategies() -> None:
+    out = whole.command("evolve", "-h")[1]
+    assert all(name in out for name in get_args(Strategy)) and "tournament, the default, is asynchronous" in out
+    assert EvolveSettings().strategy == "tournament"
 
 
 def test_an_env_of_the_users_own_is_found_beside_him(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 import podium
 import whole
+from podium import entrants
+from podium.compose import compose
+from podium.core.errors import ConfigError
 from whole import refused
 
 TINY = (
@@ -58,7 +62,6 @@ SETTINGS = {
     "evolve.fraction=0.51": "evolve.fraction: 0.51 is not allowed; a number of more than 0 and at most 0.5",
     "evolve.fraction=0": "evolve.fraction: 0 is not allowed",
     "evolve.rivals=1": "evolve.rivals: 1 is not allowed; a whole number of at least 2",
-    "evolve.rivals=5": "evolve.rivals: 5 is not allowed; at most evolve.members, 4",
     "evolve.alpha=0": "evolve.alpha: 0 is not allowed; a number of more than 0 and less than 1",
     "evolve.alpha=1": "evolve.alpha: 1 is not allowed",
     "evolve.mutate=some": "evolve.mutate: 'some' is not allowed; one of changed, all",
@@ -126,11 +129,9 @@ ONLY_A2C = ("CartPole-v1", "stop.steps=8192")
             "['return', '-return'] is not allowed; each obj",
         ),
         ((*TINY, "nsga2", OBJECTIVES, "evolve.members=3"), "evolve.members: 3 is not allowed; at least 4 for nsga2"),
-        ((*TINY, "truncation", OBJECTIVES), "['return', '-length'] is not allowed; none: truncation ranks by return"),
-        ((*TINY, "tournament", "evolve.objectives=[length]"), "['length'] is not allowed; none: tournament ranks by"),
         (
-            (*TINY, "truncation", "evolve.seconds=5"),
-            "evolve.seconds: 5.0 is not allowed; null: truncation counts",
+            (*TINY, "tournament-selection", "evolve.rivals=5"),
+            "evolve.rivals: 5 is not allowed; at most evolve.members, 4",
         ),
         ((*TINY, "t-test", "eval.episodes=1"), "eval.episodes: 1 is not allowed; at least 2, since evolve.strategy is"),
         ((*TINY, "tournament", "wta"), "tournament wta: two names of one group; name one evolve, not two"),
@@ -147,6 +148,57 @@ ONLY_A2C = ("CartPole-v1", "stop.steps=8192")
 )
 def test_words_that_do_not_go_together(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     assert message in refused(tmp_path, "evolve", *words, "-o", tmp_path / "run")
+
+
+NAMES = ("tournament", "truncation", "wta", "tournament-selection", "t-test", "softmax", "nsga2")
+ONLY = {  # what is for some strategies only: another value than its default, the default, and those that take it
+    "seconds=5": ("5.0", "null", ["tournament"]),
+    "generator=top-k": ("'top-k'", '"softmax"', ["tournament"]),
+    "fresh=0.5": ("0.5", "0.0", ["tournament"]),
+    "top=2": ("2", "4", []),
+    "rivals=3": ("3", "2", ["tournament-selection"]),
+    "fraction=0.5": ("0.5", "0.25", ["truncation"]),
+    "alpha=0.1": ("0.1", "0.05", ["t-test"]),
+    "objectives=[return,-length]": ("['return', '-length']", "[]", ["nsga2"]),
+    "mutate=all": ("'all'", '"changed"', NAMES[1:6]),
+    "factors=[0.5,2]": ("[0.5, 2.0]", "[0.8, 1.25]", NAMES[:6]),
+    "resample=0.5": ("0.5", "0.05", NAMES[:6]),
+    "updater=strictly-better": ("'strictly-better'", '"score"', NAMES[:6]),
+    "board=9": ("9", "null", NAMES[:6]),
+}
+
+
+def settled(*words: str) -> None:
+    """As far as `podium evolve WORDS` goes before it writes anything."""
+    entrants.validate(entrants.complete(compose(words)))
+
+
+@pytest.mark.parametrize("strategy", NAMES)
+def test_a_setting_that_the_strategy_does_not_use(strategy: str) -> None:
+    words = (*TINY, strategy, *([OBJECTIVES] if strategy == "nsga2" else []))
+    settled(*words, "evolve.window=2", "evolve.confirm=false", "evolve.burn_in=256", "evolve.slice=2")  # all use these
+    for word, (value, default, users) in ONLY.items():
+        if strategy in users:
+            settled(*words, f"evolve.{word}")
+        else:
+            message = f"evolve.{word.partition('=')[0]}: {value} is not allowed; {default}: it is for "
+            with pytest.raises(ConfigError, match=re.escape(message)):
+                settled(*words, f"evolve.{word}")
+
+
+def test_a_setting_that_the_generator_does_not_use() -> None:
+    settled(*TINY, "evolve.generator=top-k", "evolve.top=2")
+    settled(*TINY, "evolve.generator=tournament", "evolve.rivals=3")
+    for words in (["evolve.top=2"], ["evolve.generator=tournament", "evolve.top=2"]):
+        with pytest.raises(ConfigError, match=r"evolve\.top: 2 is not allowed; 4: it is for generator top-k only"):
+            settled(*TINY, *words)
+    with pytest.raises(ConfigError, match="2: it is for tournament-selection, generator tournament only"):
+        settled(*TINY, "evolve.generator=top-k", "evolve.rivals=3")
+
+
+def test_a_setting_without_use_is_refused_in_one_line(tmp_path: Path) -> None:
+    said = refused(tmp_path, "evolve", *TINY, "wta", "evolve.fraction=0.5", "-o", tmp_path / "run")
+    assert "evolve.fraction: 0.5 is not allowed; 0.25: it is for truncation only" in said
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import closing
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ import yaml
 
 import podium
 import whole
+from killing import killed_and_resumed
 from podium.roles.pod import Pod
 from podium.store import checkpoint
 from podium.store.ledger import Ledger
@@ -206,13 +205,6 @@ def test_a_champion_ends_a_run(tmp_path: Path) -> None:
 # ---- kill, stop, extend
 
 
-def wait(ready: Callable[[], Any], child: ForkServerProcess) -> None:
-    end = time.monotonic() + 60
-    while not ready() and child.is_alive():
-        assert time.monotonic() < end, "nothing happened for a minute"
-        time.sleep(0.005)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tournament", "truncation", "nsga2", "mixed"])
 def test_killed_at_any_moment_it_goes_on_as_if_it_were_not(name: str, tmp_path: Path) -> None:
@@ -222,21 +214,9 @@ def test_killed_at_any_moment_it_goes_on_as_if_it_were_not(name: str, tmp_path: 
     started = time.monotonic()
     podium.evolve(*words, out=tmp_path / "whole")
     length = time.monotonic() - started
-    run, dice, kills = tmp_path / "killed", random.Random(name), 0
-    child = whole.process(tmp_path / "out.txt", "evolve", *words, "-o", run)
-    for _ in range(4):
-        wait(lambda: (run / "config.yaml").exists() and (run / "ledger.sqlite").exists(), child)
-        time.sleep(dice.uniform(0, 0.4 * length))
-        child.kill()
-        child.join()
-        kills += child.exitcode == -signal.SIGKILL
-        child = whole.process(tmp_path / "out.txt", "resume", run)
-    child.join(60)
-    assert child.exitcode == 0, (tmp_path / "out.txt").read_text()
-    assert kills >= 2
+    run = killed_and_resumed(tmp_path, name, length, "evolve", *words)
     consistent(run)
     same(tmp_path / "whole", run)
-    assert not list(run.rglob(".*.tmp"))
 
 
 def interrupting(patch: pytest.MonkeyPatch, when: Callable[[Pod, int], bool]) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import podium
 import whole
-from podium import exporting
+from podium import export_check, exporting
 from podium.agent import Agent
 from podium.algos.ppo import PPO
 from podium.core.errors import ConfigError, PodiumError
@@ -418,7 +418,7 @@ def test_what_onnxruntime_cannot_run_is_not_written(
     runs: Any, traced: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traced("own")
-    monkeypatch.setattr(exporting, "_observations", lambda agent: np.zeros((9, 5), np.float32))
+    monkeypatch.setattr(export_check, "observations", lambda agent: np.zeros((9, 5), np.float32))
     with pytest.raises(PodiumError, match=r"onnxruntime cannot run this network \(.*nothing was written"):
         podium.export(runs("own"), out=tmp_path / "a.onnx")
     assert not list(tmp_path.iterdir())
@@ -431,14 +431,14 @@ def test_a_tie_may_go_either_way() -> None:
     space = gym.spaces.Discrete(3)
     scores = np.array([[1.0, 1.0 - 5e-6, 0], [1.0, 0.9, 0]], np.float32)
     expected = {"action": np.array([0, 0]), "logits": scores}
-    assert exporting._compare({"action": np.array([1, 0]), "logits": scores}, expected, space) == 0
+    assert export_check.compare({"action": np.array([1, 0]), "logits": scores}, expected, space) == 0
     with pytest.raises(PodiumError, match="1 of 2 actions"):
-        exporting._compare({"action": np.array([0, 1]), "logits": scores}, expected, space)
+        export_check.compare({"action": np.array([0, 1]), "logits": scores}, expected, space)
     two = gym.spaces.MultiDiscrete([2, 1])
     expected = {"action": np.array([[0, 0], [0, 0]]), "logits": scores}
-    assert exporting._compare({"action": np.array([[1, 0], [0, 0]]), "logits": scores}, expected, two) == 0
+    assert export_check.compare({"action": np.array([[1, 0], [0, 0]]), "logits": scores}, expected, two) == 0
     with pytest.raises(PodiumError, match="1 of 4 actions"):
-        exporting._compare({"action": np.array([[1, 0], [1, 0]]), "logits": scores}, expected, two)
+        export_check.compare({"action": np.array([[1, 0], [1, 0]]), "logits": scores}, expected, two)
 
 
 @pytest.mark.parametrize("size, off, same", [(1, 9e-6, True), (1, 2e-5, False), (100, 5e-4, True), (1, np.nan, False)])
@@ -447,17 +447,17 @@ def test_numbers_beyond_one_are_compared_as_shares(size: float, off: float, same
     expected = {"action": wanted, "mean": np.array([[float(size)]])}
     found = expected | {"action": wanted + off}
     if same:
-        assert exporting._compare(found, expected, space) == pytest.approx(off)
+        assert export_check.compare(found, expected, space) == pytest.approx(off)
     else:
         with pytest.raises(PodiumError, match="differs from Podium's"):
-            exporting._compare(found, expected, space)
+            export_check.compare(found, expected, space)
 
 
 def test_observations_reach_beyond_the_episodes(runs: Any) -> None:
-    rows = exporting._observations(podium.load(runs("multi")))
+    rows = export_check.observations(podium.load(runs("multi")))
     real, drawn = np.split(rows, 2)
     assert len(real) >= 128 and np.abs(real.mean(0) - [100, 3]).max() < 10
     normal = (drawn - real.mean(0)) / real.std(0)
     assert np.abs(normal).max(0).min() > 10  # where a normaliser clips
-    picture = exporting._observations(podium.load(runs("bytes")))
+    picture = export_check.observations(podium.load(runs("bytes")))
     assert picture.dtype == np.uint8 and picture.min() < 10 and picture.max() > 245

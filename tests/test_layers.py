@@ -17,6 +17,7 @@ ORDER = """
     bench
     podium
     exporting
+    export_check
     resuming
     agent stack training
     entrants

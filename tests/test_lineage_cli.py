@@ -13,10 +13,14 @@ from typing import Any
 import pytest
 import rich.console
 
+import podium
 import whole
+from podium.cli import watching
+from podium.core.errors import PodiumError
 from podium.evolve.lineage import read_schedule
 from podium.report import lineage_tables, tables
 from podium.store.ledger import Ledger
+from podium.store.lock import Lock, held
 from podium.store.records import Member, Ranked, Score
 from podium.store.run import Run
 
@@ -184,8 +188,57 @@ def test_watch_goes_on_while_anyone_trains(run: Path, monkeypatch: pytest.Monkey
                 ledger.rank([Ranked(4, 999.0, 30000, 3.0)])
 
     monkeypatch.setattr("time.sleep", sleep)
+    lock = Lock(run / "lock")
     code, out, _ = whole.command("top", run, "--watch")
-    assert code == 0 and waits == [2, 2, 2] and "999.0" in out
+    lock.release()
+    assert code == 0 and waits == [2, 2, 2] and "999.0" in out and "resume" not in out
+
+
+def test_watch_ends_when_nobody_writes_any_more(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = Lock(run / "lock")
+    monkeypatch.setattr("time.sleep", lambda seconds: lock.release())
+    before = whole.files(run)
+    code, out, _ = whole.command("top", run, "--watch")
+    assert code == 0 and out.endswith(f"stopped before its end. Go on with:  podium resume {run}\n")
+    assert whole.files(run) == before
+    (run / "lock").unlink()
+    assert not held(run / "lock")
+
+
+def test_a_watched_table_is_cut_to_the_screen() -> None:
+    rows = [row(i, genes={f"gene_{n}": i + n / 7 for n in range(6)}) for i in range(1, 60)]
+    screen = rich.console.Console(file=io.StringIO(), width=80, height=24, force_terminal=True)
+    shown = watching._fitting(screen, tables.leaderboard(rows, "title\n  more"))
+    assert 15 < len(screen.render_lines(shown)) < 24
+    pipe = rich.console.Console(file=io.StringIO(), width=80, height=24)
+    assert len(watching._fitting(pipe, tables.leaderboard(rows)).rows) == 59
+
+
+def test_top_says_how_far_the_run_is(run: Path) -> None:
+    assert whole.command("top", run)[1].splitlines()[0] == f"{run}: step 20,480, time 0:20, 5 evaluations"
+    with Run.open(run, write=True) as opened:
+        opened.configure({"stop": {"steps": 50000}})
+        opened.ledger.report(24000, 91.0, {"return": [1.0]})
+    title = whole.command("top", run, "-n", 1)[1].splitlines()[0]
+    assert title == f"{run}: step 24,000 of 50,000, time 1:31, 5 evaluations"
+
+
+def test_a_schedule_is_mentioned(run: Path) -> None:
+    with Run.open(run, write=True) as opened:
+        opened.configure({"train": {"schedule": [{"step": s, "genes": {"lr": 0.1}} for s in (0, 500, 9000)]}})
+    said = "  genes follow a schedule (train.schedule): 2 changes, the last at step 9,000"
+    assert whole.command("top", run)[1].splitlines()[1] == said
+    assert whole.command("lineage", run)[1].splitlines()[1] == f"{said}; shown are those of step 0"
+
+
+def test_from_python_it_is_the_same(run: Path, many: Path) -> None:
+    assert podium.lineage(run) == json.loads(whole.command("lineage", run, "--json")[1])
+    assert podium.lineage(str(run), 0)["champion"]["id"] == 0
+    assert podium.front(many) == json.loads(whole.command("front", many, "--json")[1])
+    with pytest.raises(PodiumError, match="a run without several objectives has no front"):
+        podium.front(run)
+    with pytest.raises(PodiumError, match="nowhere: no such run"):
+        podium.lineage("nowhere")
 
 
 def row(rank: int, **more: Any) -> dict[str, Any]:
@@ -214,12 +267,11 @@ def test_where_there_is_room_a_leaderboard_shows_everything() -> None:
     assert "front" not in render(tables.leaderboard([row(1), row(2)]), 160)[0]
 
 
-def test_the_algorithm_says_the_kind_where_it_has_several() -> None:
-    kinds = ["ppo", "ppo-wide", "small", "ppo on " + 20 * "a long kind "]
-    rows = [row(i, kind=kind) for i, kind in enumerate(kinds, 1)] + [row(5, algo="sac", kind="sac on x")]
-    shown = [line.split("7  ")[1].split("  ")[0] for line in render(tables.leaderboard(rows), 160)[2:7]]
-    assert shown[:3] == ["ppo", "ppo-wide", "ppo small"] and shown[4].strip() == "sac"
-    assert shown[3].startswith("ppo ") and len(shown[3]) == 8
+def test_the_algorithm_says_the_kind() -> None:
+    rows = [row(1, kind="ppo-1"), row(2, kind="ppo-2"), row(3, algo="a2c", kind="a2c"), row(4, kind="")]
+    for shown in (tables.leaderboard(rows), tables.leaderboard(rows).first(1)):
+        names = [line.split()[3] for line in render(shown, 160)[2:6] if "±" in line]
+        assert names == ["ppo-1", "ppo-2", "a2c", "ppo"][: len(names)]
 
 
 def test_a_schedule_of_many_genes_fits_80_columns() -> None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from itertools import pairwise
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ import torch
 
 import podium
 import whole
+from killing import killed_and_resumed, wait
 from podium import entrants, resuming
 from podium.compose import compose
 from podium.core import hyper
@@ -59,13 +57,6 @@ def same(one: Path, other: Path) -> None:
 def _timeless(member: dict[str, Any]) -> dict[str, Any]:
     """Without the number of the turn, which an evaluation that is made up for moves on."""
     return {name: value for name, value in member.items() if name not in ("born_turn", "ended_turn")}
-
-
-def wait(ready: Callable[[], Any], child: ForkServerProcess) -> None:
-    end = time.monotonic() + 60
-    while not ready() and child.is_alive():
-        assert time.monotonic() < end, "nothing happened for a minute"
-        time.sleep(0.005)
 
 
 # ---- what a run leaves
@@ -173,21 +164,9 @@ def test_killed_at_any_moment_it_goes_on_as_if_it_were_not(words: tuple[str, ...
     started = time.monotonic()
     podium.train(*words, out=tmp_path / "whole")
     length = time.monotonic() - started
-    run, dice, kills = tmp_path / "killed", random.Random(1), 0
-    child = whole.process(tmp_path / "out.txt", "train", *words, "-o", run)
-    for _ in range(4):
-        wait(lambda: (run / "config.yaml").exists() and (run / "ledger.sqlite").exists(), child)
-        time.sleep(dice.uniform(0, 0.4 * length))
-        child.kill()
-        child.join()
-        kills += child.exitcode == -signal.SIGKILL
-        child = whole.process(tmp_path / "out.txt", "resume", run)
-    child.join(60)
-    assert child.exitcode == 0, (tmp_path / "out.txt").read_text()
-    assert kills >= 2
+    run = killed_and_resumed(tmp_path, 1, length, "train", *words)
     same(tmp_path / "whole", run)
     assert [row["status"] for row in whole.members(run)] == ["finished"] * len(whole.members(run))
-    assert not list(run.rglob(".*.tmp"))
 
 
 def test_interrupted_once_it_saves_and_goes_on_bitwise(tmp_path: Path) -> None:

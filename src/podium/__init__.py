@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 __version__ = "0.1.0"
-__all__ = ["Stack", "__version__", "evolve", "export", "load", "resume", "train"]
+__all__ = ["Stack", "__version__", "evolve", "export", "front", "lineage", "load", "resume", "train"]
 
 if TYPE_CHECKING:
     from podium.agent import load
     from podium.exporting import export
+    from podium.report.documents import front, lineage
     from podium.resuming import resume
     from podium.stack import Stack
     from podium.training import evolve, train
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _HOME = {
     "Stack": "podium.stack",
     "export": "podium.exporting",
+    "front": "podium.report.documents",
+    "lineage": "podium.report.documents",
     "load": "podium.agent",
     "evolve": "podium.training",
     "resume": "podium.resuming",

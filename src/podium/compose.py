@@ -25,6 +25,34 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
 
     Later over earlier: env, algorithm, what the env's preset says `for` that algorithm, evolve, files, `key=value`.
     """
+    groups, files, overrides = _sorted(words)
+    named = [groups[group] for group in GROUPS if group in groups]
+    algo = config.merge(DEFAULT, *(tree for _, tree in [*named, *files]), *overrides)["algo"]
+    name = algo.get("name") if isinstance(algo, dict) else None
+    tree = _lay(groups, files, overrides, name)
+    if entrants := _entrants(tree):
+        tree["evolve"]["entrants"] = [_entrant(entrant, groups, files, overrides) for entrant in entrants]
+        tree |= tree["evolve"]["entrants"][0]  # in place of what the words say of another algorithm
+    return tree
+
+
+def said(words: Sequence[str]) -> list[set[str]]:
+    """The settings of the algorithm that files, `key=value` and entrants themselves name, an entrant each.
+
+    What a preset names is a proposal; this is the user's own will.
+    """
+    _, files, overrides = _sorted(words)
+    tree = config.merge(*(_plain(file) for file in files), *overrides)
+    own = [config.selected(dict(e)) if isinstance(e, Mapping) else {} for e in _entrants(tree) or [{}]]
+    return [{*_names(tree.get("algo")), *_names(entrant.get("algo"))} for entrant in own]
+
+
+def _names(section: Any) -> set[str]:
+    return set(section) if isinstance(section, Mapping) else set()
+
+
+def _sorted(words: Sequence[str]) -> tuple[dict[str, Layer], list[Layer], list[dict[str, Any]]]:
+    """The presets by group, the files and the `key=value` among the words."""
     groups: dict[str, Layer] = {}
     files: list[Layer] = []
     overrides: list[dict[str, Any]] = []
@@ -42,14 +70,7 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
         else:
             allowed = f"a preset ({', '.join(known)}), a Gymnasium id, a YAML file or key=value"
             raise UnknownName("word", word, [*known, *gym.registry], allowed)
-    named = [groups[group] for group in GROUPS if group in groups]
-    algo = config.merge(DEFAULT, *(tree for _, tree in [*named, *files]), *overrides)["algo"]
-    name = algo.get("name") if isinstance(algo, dict) else None
-    tree = _lay(groups, files, overrides, name)
-    if entrants := _entrants(tree):
-        tree["evolve"]["entrants"] = [_entrant(entrant, groups, files, overrides) for entrant in entrants]
-        tree |= tree["evolve"]["entrants"][0]  # in place of what the words say of another algorithm
-    return tree
+    return groups, files, overrides
 
 
 def _lay(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,8 +25,11 @@ from podium.store.run import Run
 from podium.topologies.driver import Orchestrator
 
 
-def complete(tree: dict[str, Any]) -> dict[str, Any]:
-    """The config tree of an evolving run with all that it leaves open: the ranges to search, and no annealing."""
+def complete(tree: dict[str, Any], said: Sequence[Collection[str]] = ()) -> dict[str, Any]:
+    """The config tree of an evolving run with all that it leaves open: the ranges to search, and no annealing.
+
+    `said` are the settings of each entrant's algorithm that the user gave: a gene that has a value of theirs keeps it.
+    """
     tree = config.merge({"evolve": {}, "train": {}}, tree)
     evolve, train = config.build(EvolveSettings, tree["evolve"], "evolve"), tree["train"]
     if not isinstance(train, Mapping):
@@ -36,7 +39,7 @@ def complete(tree: dict[str, Any]) -> dict[str, Any]:
     entrants = []
     for i, entrant in enumerate(evolve.entrants or [tree]):
         with _named(evolve, i):
-            entrants.append(_searching(entrant, evolve, i))
+            entrants.append(_searching(entrant, evolve, i, said[i] if i < len(said) else ()))
     if evolve.entrants:
         tree["evolve"]["entrants"] = entrants
     return config.merge(tree | entrants[0], {"train": {"members": evolve.members}})
@@ -53,7 +56,7 @@ def _named(evolve: EvolveSettings, i: int) -> Iterator[None]:
         raise PodiumError(f"evolve.entrants[{i}]: {error}") from error
 
 
-def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int) -> dict[str, Any]:
+def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int, said: Collection[str]) -> dict[str, Any]:
     """`algo` and `net` of a kind, with a range on each gene that is to be searched."""
     algo, net = dict(tree.get("algo", {})), tree.get("net", {})
     settings = experiments.algorithm(algo.get("name")).Settings
@@ -65,13 +68,14 @@ def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int) -> dict[
     if each and len(evolve.entrants) > 1:
         allowed = "a number or a range [low, high]: `each` is for members of one kind"
         raise ConfigError(f"algo.{each[0]}", algo[each[0]], allowed)
+    fixed = {*each, *said} - {*ranges}
     names = list(evolve.genes)
     if evolve.genes == "auto":
-        names = [] if ranges else [name for name, gene in declared.items() if gene.search and name not in each]
+        names = [] if ranges else [name for name, gene in declared.items() if gene.search and name not in fixed]
     for name in names:
         if name not in declared:
             raise UnknownName("evolve.genes", name, declared)
-        if name in each:
+        if name in fixed:
             raise ConfigError(f"algo.{name}", algo[name], "a range [low, high] or nothing, since evolve.genes names it")
         if name not in ranges:
             algo[name] = list(declared[name].search or (declared[name].low, declared[name].high))

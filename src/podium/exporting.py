@@ -1,8 +1,7 @@
 """A member, or the best of them together, as an ONNX file. onnx and onnxruntime are imported here and nowhere else.
 
 The graph is what torch's exporter sees when the member acts, so that an algorithm or a network needs no second
-description. Before the file is written onnxruntime must act as Podium does, on observations of the member's own
-episodes and on others from far beyond them.
+description. Before the file is written onnxruntime must act as Podium does: see `export_check.py`.
 """
 
 from __future__ import annotations
@@ -20,28 +19,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, MultiDiscrete
+from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from podium import __version__
-from podium import experiment as experiments
 from podium.agent import Agent, load
 from podium.algos.on_policy import OnPolicy
 from podium.core.errors import ConfigError, MissingExtra, PodiumError
-from podium.core.streams import Streams
+from podium.export_check import Outputs, check, reason, sizes
 from podium.ops.dist import Normal
 from podium.store import files
 from podium.store.run import Run
 
-Array = np.ndarray[Any, Any]
-Outputs = Callable[[Tensor], dict[str, Tensor]]
-"""Observations `[B, *O]` -> `action` as the env takes it, `[B, ...]`, and what else the graph tells, by name."""
-
 OPSET = 18  # what torch's exporter is written in; onnxruntime reads it since 1.14
-TOLERANCE = 1e-5
-"""How far onnxruntime may be from Podium; where the largest number is beyond 1, as a share of it."""
-ENVS, STEPS, WIDE = 4, 64, 10
-"""Observations to check: of so many envs and steps, and as many from up to so many deviations beyond those."""
 
 
 @dataclass(frozen=True)
@@ -95,14 +85,14 @@ def export(
     outputs = _one(agents[0]) if ensemble is None else _together(agents)
     model = _model(outputs, agents[0].obs_space)
     onnx.helper.set_model_props(model, _about(agents))
-    data, rows = model.SerializeToString(deterministic=True), _observations(agents[0])
-    difference = _compare(_run(onnxruntime, data, rows), _expected(outputs, agents, rows), agents[0].action_space)
+    data = model.SerializeToString(deterministic=True)
+    checked, difference = check(onnxruntime, data, outputs, agents)
     try:
         files.write_atomic(path, data)
     except OSError as error:
         raise PodiumError(f"{path}: cannot be written ({error})") from error
     inputs, told = (tuple(_value(onnx, value) for value in end) for end in (model.graph.input, model.graph.output))
-    return Exported(path, len(data), tuple(agent.member for agent in agents), inputs, told, len(rows), difference)
+    return Exported(path, len(data), tuple(agent.member for agent in agents), inputs, told, checked, difference)
 
 
 def _admit(path: Path) -> None:
@@ -173,7 +163,7 @@ def _one(agent: Agent) -> Outputs:
 def _together(agents: Sequence[Agent]) -> Outputs:
     """Several members: in a Box the mean of their actions, else the best choice by the mean of their probabilities."""
     space = agents[0].action_space
-    for_env, sizes = _for_env(space), _sizes(space)
+    for_env, options = _for_env(space), sizes(space)
     exact = _dtype(np.result_type(np.float32, space.dtype))
 
     def mean(obs: Tensor) -> dict[str, Tensor]:
@@ -182,7 +172,7 @@ def _together(agents: Sequence[Agent]) -> Outputs:
 
     def vote(obs: Tensor) -> dict[str, Tensor]:
         logits = torch.stack([_logits(agent, obs) for agent in agents])
-        choices = [part.softmax(-1).mean(0) for part in logits.split(sizes, -1)]
+        choices = [part.softmax(-1).mean(0) for part in logits.split(options, -1)]
         action = torch.stack([choice.argmax(-1) for choice in choices], -1)
         return {"action": for_env(action.reshape(-1, *(space.shape or ()))), "probabilities": torch.cat(choices, -1)}
 
@@ -204,13 +194,6 @@ def _for_env(space: Any) -> Callable[[Tensor], Tensor]:
     exact, dtype = _dtype(np.result_type(np.float32, space.dtype)), _dtype(space.dtype)
     low, high = (torch.as_tensor(bound).to(exact) for bound in (space.low, space.high))
     return lambda action: action.to(exact).clamp(low, high).to(dtype)
-
-
-def _sizes(space: Any) -> list[int]:
-    """How many options each choice has; in a Box there are none."""
-    if isinstance(space, Box):
-        return []
-    return [int(n) for n in space.nvec] if isinstance(space, MultiDiscrete) else [int(space.n)]
 
 
 def _dtype(dtype: Any) -> torch.dtype:
@@ -246,7 +229,7 @@ def _model(outputs: Outputs, space: gym.Space[Any]) -> Any:
                 verbose=False,
             )
     except Exception as error:  # a user's own network may hold anything
-        raise PodiumError(f"this network cannot be written as ONNX ({_reason(error)})") from error
+        raise PodiumError(f"this network cannot be written as ONNX ({reason(error)})") from error
     assert written is not None
     model = written.model_proto
     model.producer_name, model.producer_version = "podium", __version__
@@ -270,95 +253,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def _reason(error: BaseException) -> str:
-    """The first line of what began it."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
 def _value(onnx: Any, value: Any) -> Value:
     kind = value.type.tensor_type
     shape = tuple(d.dim_param or int(d.dim_value) for d in kind.shape.dim)
     return Value(value.name, onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name, shape)
-
-
-# ---- the check
-
-
-@torch.no_grad()
-def _observations(agent: Agent) -> Array:
-    """Half from episodes of the member's own, half from anywhere in the space up to far beyond those, `[B, *O]`."""
-    env, seen = experiments.build_env(agent._experiment, 1, ENVS), []
-    try:
-        obs = env.reset(Streams(0, ["export"]))
-        for _ in range(STEPS):
-            seen.append(obs[0].cpu().numpy().copy())
-            obs = env.step(agent._algorithm.act(obs, {}, explore=False)[0]["action"]).obs
-    finally:
-        env.close()
-    space: Any = agent.obs_space
-    real = np.concatenate(seen).astype(space.dtype, copy=False)
-    margin = WIDE * (real.std(0, dtype=np.float64) + 1)
-    low, high = np.maximum(space.low, real.min(0) - margin), np.minimum(space.high, real.max(0) + margin)
-    drawn = np.random.default_rng(0).uniform(low, np.maximum(low, high), real.shape)
-    return np.concatenate([real, drawn.astype(space.dtype)])
-
-
-def _run(onnxruntime: Any, data: bytes, rows: Array) -> dict[str, Array]:
-    """What onnxruntime makes of observations, in batches of several sizes."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level, options.intra_op_num_threads = 3, 1
-    try:
-        session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        parts = [session.run(None, {"obs": part}) for part in np.split(rows, [1, 8, 72])]
-    except Exception as error:  # each of its errors has a class of its own
-        raise PodiumError(f"onnxruntime cannot run this network ({_reason(error)}); nothing was written") from error
-    names = [output.name for output in session.get_outputs()]
-    return {name: np.concatenate(column) for name, column in zip(names, zip(*parts, strict=True), strict=True)}
-
-
-@torch.no_grad()
-def _expected(outputs: Outputs, agents: Sequence[Agent], rows: Array) -> dict[str, Array]:
-    """The same by torch, and the actions by `Agent.act`, unless they come of probabilities that it does not tell."""
-    expected = {name: x.numpy() for name, x in outputs(torch.from_numpy(rows)).items()}
-    if "probabilities" not in expected:
-        acts = np.stack([agent.act(rows) for agent in agents])
-        expected["action"] = acts.mean(0).astype(acts.dtype) if len(acts) > 1 else acts[0]
-    return expected
-
-
-def _compare(found: dict[str, Array], expected: dict[str, Array], space: gym.Space[Any]) -> float:
-    """The largest difference of any number; refuses one beyond TOLERANCE, and another choice where there is no tie."""
-    largest = 0.0
-    for name, wanted in expected.items():
-        answer = found[name]
-        if (answer.shape, answer.dtype) != (wanted.shape, wanted.dtype):
-            kinds = f"{answer.dtype} {list(answer.shape)}, not {wanted.dtype} {list(wanted.shape)}"
-            raise PodiumError(f"onnxruntime's {name} is {kinds}; nothing was written")
-        if wanted.dtype.kind == "f":
-            difference = float(np.abs(answer - wanted).max())
-            limit = _limit(wanted, expected["mean"]) if name == "action" and "mean" in expected else _limit(wanted)
-            if not difference <= limit:
-                raise PodiumError(
-                    f"onnxruntime's {name} differs from Podium's by {difference:.2g}; nothing was written"
-                )
-            largest = max(largest, difference)
-        elif wrong := int(((answer != wanted) & ~_tied(expected, space)).sum()):
-            raise PodiumError(f"onnxruntime took {wrong} of {wanted.size} actions otherwise; nothing was written")
-    return largest
-
-
-def _limit(*numbers: Array) -> float:
-    return TOLERANCE * max(1.0, *(float(np.abs(x).max()) for x in numbers))
-
-
-def _tied(expected: dict[str, Array], space: gym.Space[Any]) -> Array:
-    """Where the two best scores are so near that either may be taken; of the shape of the action."""
-    scores = next((expected[name] for name in ("logits", "probabilities") if name in expected), None)
-    if scores is None:
-        return np.zeros(expected["action"].shape, np.bool_)
-    ordered = [np.sort(part, -1) for part in np.split(scores, np.cumsum(_sizes(space))[:-1], -1)]
-    gaps = [part[:, -1] - part[:, -2] if part.shape[1] > 1 else np.zeros(len(part)) for part in ordered]
-    return np.stack(gaps, -1).reshape(expected["action"].shape) < _limit(scores)

@@ -58,6 +58,8 @@ def resume(
     merged = config.merge(old, *(config.override(word) for word in overrides))
     complete = experiments.record(merged).model_dump(mode="json")
     changed = _changed(experiments.record(old).model_dump(mode="json"), complete)
+    if "stop.steps" in changed:
+        _check_steps(Path(path), complete["stop"]["steps"], step)
     experiment = entrants.validate(merged)
     if not checkpoint.found(Path(path)) and not any((Path(path) / "members").glob("*")):
         return begin(experiment, Path(path), True, quiet, on_report)  # it was killed before it had begun
@@ -67,9 +69,6 @@ def resume(
         orchestrator = entrants.orchestrator(experiment, reader)
         driver = Driver(entrants.build_pods(experiment), orchestrator, plan(experiment), sink, interrupt.happened)
         _load(driver, saved, changed)
-        if "stop.steps" in changed and experiment.stop.steps is not None and experiment.stop.steps <= driver.step:
-            allowed = f"more than the {driver.step} steps that the run has already"
-            raise ConfigError("stop.steps", experiment.stop.steps, allowed)
         _apply_genes(driver, experiment, changed)
         with Run.open(Path(path), write=True) as run, disk(run):
             if (run.config, checkpoint.found(run.path)) != (old, saved.found):
@@ -86,6 +85,13 @@ def resume(
                 sink.note("resume is statistical: evolve.seconds makes ready points depend on the clock")
             sink.note(f"resumed from step {driver.step:,}")
             return finish(driver, sink, experiment)
+
+
+def _check_steps(run: Path, stop: int | None, step: int | None) -> None:
+    """Refuse to stop before where the run goes on from."""
+    has = step if step is not None else max(map(checkpoint.step_of, checkpoint.found(run)), default=0)
+    if stop is not None and stop <= has:
+        raise ConfigError("stop.steps", stop, f"more than the {has} steps that the run has already")
 
 
 def _rewind(driver: Driver, turn: int) -> None:

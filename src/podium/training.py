@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from podium import entrants
-from podium.compose import compose
+from podium.compose import compose, said
 from podium.core import config, tree
 from podium.core.errors import PodiumError
 from podium.core.interrupt import Interrupt
@@ -66,7 +66,7 @@ def evolve(
     on_report: OnReport | None = None,
 ) -> Result:
     """Evolve a population as `podium evolve WORDS -o OUT` does; `on_report` is called with every report."""
-    experiment = entrants.validate(entrants.complete(compose(words)))
+    experiment = entrants.validate(entrants.complete(compose(words), said(words)))
     strategy = experiment.evolve.strategy if isinstance(experiment, Evolution) else ""
     path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{experiment.algo.name}-{strategy}")
     return begin(experiment, path, fresh, quiet, on_report)

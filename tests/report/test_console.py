@@ -82,6 +82,27 @@ def test_what_is_unknown_is_a_dash_and_one_member_has_no_median(capsys: pytest.C
     assert capsys.readouterr().out == "step 123,456  45.2k steps/s  time 1:13  return best -  evaluated best -\n"
 
 
+def left(rules: dict[str, Any], **report: Any) -> str:
+    console = Console(2_000_000, 1)
+    console.rules = rules
+    return " ".join(word for word in console.line({**REPORT, **report}).split("  ") if "left" in word)
+
+
+def test_what_is_left_is_at_most_that_where_a_goal_may_end_the_run() -> None:
+    assert left({"fitness": None, "seconds": None}) == "left 10:40"
+    assert left({"fitness": 475.0}) == left({"generations": 9}) == "at most 10:40 left"
+    assert left({"seconds": 100.0}) == "left 0:27"  # 73.2 of them are over
+    assert left({"seconds": 60.0}, eta_seconds=None) == "left 0:00"
+    assert left({"fitness": 475.0}, eta_seconds=None) == ""
+
+
+def test_the_live_view_names_kinds_where_there_are_several() -> None:
+    leaders = [{**row(1), "kind": "ppo-1"}, {**row(2), "kind": "ppo-2"}]
+    lines = render(Console(10, 4).panel({**REPORT, "leaders": leaders}))
+    assert lines[3].split() == ["rank", "id", "algo", "fitness", "steps", "genes"] and "ppo-2" in lines[6]
+    assert "algo" not in render(Console(10, 4).panel({**REPORT, "leaders": leaders[:1]}))[3]
+
+
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     out, file = screen()
     for console in (Console(10, 1, quiet=True), Console(10, 1, quiet=True, out=out)):
@@ -121,6 +142,29 @@ def test_a_leaderboard_reads_in_80_columns_and_says_shared_genes_once() -> None:
     ]
     assert render(tables.leaderboard([row(3)]), 120)[-1].endswith("lr 3e-4  discount 0.98")
     assert render(tables.leaderboard([]))[0].startswith("rank")
+
+
+def test_what_all_share_is_said_of_all_though_a_few_are_shown() -> None:
+    rows = [row(1), row(2), row(3, genes={"lr": 3e-4, "discount": 0.9})]
+    lines = render(tables.leaderboard(rows).first(2), 100)
+    assert len(lines) == 4 and "discount 0.98" in lines[2]
+    assert render(tables.leaderboard([*rows[:2], row(3)]).first(1))[-1] == "genes of all: discount 0.98"
+
+
+def test_genes_that_a_kind_lacks_are_not_repeated_in_the_others() -> None:
+    def of(kind: str, **genes: Any) -> dict[str, Any]:
+        return {**row(1), "kind": kind, "genes": {**genes, "critic": 0.5}}
+
+    rows = [of("ppo-1", lr=1e-4, clip=0.2), of("ppo-1", lr=2e-4, clip=0.2), of("ppo-2", lr=3e-4, clip=0.2)]
+    rows += [of("ppo-2", lr=4e-4, clip=0.2), of("a2c", lr=5e-4, lam=1.0), of("a2c", lr=6e-4, lam=1.0)]
+    lines = render(tables.leaderboard(rows), 100)
+    assert [line.split("  ")[-1] for line in lines[2:8]] == [f"lr {n}e-4" for n in range(1, 7)]
+    assert lines[8:] == [
+        "genes of all: critic 0.5",
+        "genes of all ppo-1 and ppo-2: clip 0.2",
+        "genes of all a2c: lam 1",
+    ]
+    assert render(tables.leaderboard([rows[0], rows[4]]), 100)[2].endswith("lr 1e-4  clip 0.2")
 
 
 def test_a_summary_shows_every_member_up_to_twenty() -> None:

@@ -16,7 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from podium.core.errors import ConfigError, PodiumError
-from podium.report import plots
+from podium.report import axes, plots
 
 GENES = ({"lr": 1e-3, "n": 64, "kl": None}, {"lr": 2e-4, "n": 64, "kl": 0.01}, {"lr": 5e-5, "n": 64, "kl": None})
 LINEAGE: dict[str, Any] = {
@@ -120,19 +120,33 @@ def test_ticks_of_close_values_differ(drawn: list[Figure], tmp_path: Path) -> No
     assert len(set(labels)) == len(labels) > 2
 
 
-def test_a_front_of_two_is_connected_and_names_its_ends(drawn: list[Figure], tmp_path: Path) -> None:
-    plots.front(ROWS, ["speed", "calm"], tmp_path / "a.png")
+def test_a_front_of_two_is_a_staircase_with_ids(drawn: list[Figure], tmp_path: Path) -> None:
+    plots.front(ROWS, ["speed", "calm"], tmp_path / "a.png", "Front of x")
     (panel,) = drawn[0].axes
-    assert (panel.get_xlabel(), panel.get_ylabel(), texts(panel)) == ("speed", "calm", ["member 0", "member 2"])
-    dominated, best = panel.lines
-    assert best.get_linestyle() == "-" and dominated.get_linestyle() == "None"
-    assert list(best.get_xdata()) == [1, 4, 9] and list(dominated.get_xdata()) == [1, 2]  # type: ignore[arg-type]
-    assert [line.get_label() for line in panel.lines] == ["dominated (2)", "non-dominated (3)"]
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("speed (higher is better)", "calm (higher is better)")
+    assert drawn[0].get_suptitle() == "Front of x" and sorted(texts(panel)) == ["0", "1", "2"]
+    stairs, dominated, best = panel.lines
+    assert stairs.get_drawstyle() == "steps-pre" and best.get_linestyle() == dominated.get_linestyle() == "None"
+    assert list(stairs.get_xdata()) == list(best.get_xdata()) == [1, 4, 9]  # type: ignore[arg-type]
+    assert list(dominated.get_xdata()) == [1, 2]  # type: ignore[arg-type]
+    assert [line.get_label() for line in (dominated, best)] == ["dominated (2)", "on the front, by id (3)"]
+
+
+def test_a_front_says_where_less_is_better(drawn: list[Figure], tmp_path: Path) -> None:
+    plots.front(ROWS, ["-speed", "calm"], tmp_path / "a.png")
+    (panel,) = drawn[0].axes
+    assert panel.get_xlabel() == "speed (lower is better)" and panel.lines[0].get_drawstyle() == "steps-post"
+
+
+def test_a_crowded_front_names_whom_it_can(drawn: list[Figure], tmp_path: Path) -> None:
+    rows = [{"id": 1000 + i, "front": 0, "objectives": {"a": i / 99, "b": 1 - i / 99}} for i in range(100)]
+    plots.front(rows, ["a", "b"], tmp_path / "a.png")
+    assert apart(drawn[0]) and {"1000", "1099"} <= set(texts(drawn[0].axes[0]))
 
 
 def test_a_front_of_three_is_pairs(drawn: list[Figure], tmp_path: Path) -> None:
-    plots.front(ROWS, ["speed", "calm", "cost"], tmp_path / "a.png")
-    pairs = [(panel.get_xlabel(), panel.get_ylabel()) for panel in drawn[0].axes]
+    plots.front(ROWS, ["speed", "calm", "-cost"], tmp_path / "a.png")
+    pairs = [(panel.get_xlabel().split()[0], panel.get_ylabel().split()[0]) for panel in drawn[0].axes]
     assert pairs == [("speed", "calm"), ("speed", "cost"), ("calm", "cost")]
     assert all(line.get_linestyle() == "None" for panel in drawn[0].axes for line in panel.lines)
 
@@ -141,11 +155,48 @@ def test_a_front_leaves_out_what_is_unknown(drawn: list[Figure], tmp_path: Path)
     odd: list[dict[str, Any]] = [{"id": 7, "front": 0, "objectives": None}]
     odd += [{"id": 8, "front": 0, "objectives": {"speed": None, "calm": 3.0}}, ROWS[0]]
     plots.front(odd, ["speed", "calm"], tmp_path / "a.png")
-    assert texts(drawn[0].axes[0]) == ["member 0"]
+    assert texts(drawn[0].axes[0]) == ["0"]
     plots.front([], ["speed", "calm"], tmp_path / "b.png")
     plots.front(ROWS, ["speed", "calm", "cost", "calm"], tmp_path / "c.png")
     with pytest.raises(PodiumError, match="two objectives or more, and here are 1"):
         plots.front(ROWS, ["speed"], tmp_path / "d.png")
+
+
+def test_genes_are_drawn_on_their_scales(drawn: list[Figure], tmp_path: Path) -> None:
+    line = copy.deepcopy(LINEAGE)
+    values = {"lr": (1e-3, 2e-3, 4e-3), "discount": (0.9, 0.99, 0.995), "entropy": (0.0, 0.01, 0.03), "n": (64, 1, 900)}
+    for i, entry in enumerate(line["schedule"]):
+        entry["genes"] = {name: each[i] for name, each in values.items()}
+    scales = {"lr": "log", "discount": "one-minus-log", "entropy": "log", "n": "int"}
+    plots.schedule(line, tmp_path / "a.png", scales)
+    panels = {panel.get_ylabel(): panel for panel in drawn[0].axes}
+    assert {name: panels[name].get_yscale() for name in values} == {
+        "lr": "log",
+        "discount": "function",
+        "entropy": "linear",  # nothing is no power of ten
+        "n": "linear",
+    }
+    ticks = {name: [label.get_text() for label in panels[name].get_yticklabels()] for name in ("lr", "discount")}
+    assert ticks == {"lr": ["0.001", "0.003"], "discount": ["0.99", "0.9"]}
+    low, high = panels["discount"].get_ylim()
+    assert low < 0.9 and 0.995 < high < 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (1e-5, 1e-1, [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]),
+        (1e-6, 1.0, [1e-6, 1e-4, 1e-2, 1.0]),
+        (0.06, 0.31, [0.1, 0.3]),
+        (0.0020, 0.0033, [0.002, 0.003]),
+        (0.0106, 0.0179, [0.011, 0.013, 0.015, 0.017]),
+        (1.001, 1.002, [1.0, 1.002]),
+    ],
+)
+def test_ticks_are_round_and_few(low: float, high: float, expected: list[float]) -> None:
+    found = axes.ticks(low, high)
+    assert found == pytest.approx(expected) or low == 1.001
+    assert 2 <= len(found) <= axes.MOST
 
 
 def test_curves_are_told_apart(drawn: list[Figure], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from podium.core.spec import Step
 from podium.core.streams import Streams
 from podium.envs.native.base import Simulator
-from podium.roles.evaluator import MEASURES, Evaluator, Interrupted
+from podium.roles.evaluator import KEPT, MEASURES, Evaluator, Interrupted
 
 
 class Count(Simulator):
@@ -223,3 +223,39 @@ def test_a_measure_does_not_depend_on_the_neighbours() -> None:
     together = Evaluator(Count, 0, 4, 100, MEASURES).evaluate(of_discrete, ["a", "b", "c"], 8)
     alone = Evaluator(Count, 0, 4, 100, MEASURES).evaluate(of_discrete, ["b"], 8)
     assert torch.equal(together.objectives[1:2], alone.objectives)
+
+
+# ---- stacks of envs
+
+
+class Open(Count):
+    """Counts the envs that are open."""
+
+    count = 0
+
+    def __init__(self, members: int, envs: int) -> None:
+        super().__init__(members, envs)
+        Open.count += members * envs
+
+    def close(self) -> None:
+        Open.count -= self.members * self.envs
+
+
+def test_few_stacks_of_envs_are_kept() -> None:
+    made, names, Open.count = [], [str(i) for i in range(9)], 0
+
+    def make(members: int, envs: int) -> Open:
+        made.append(members)
+        return Open(members, envs)
+
+    evaluator = Evaluator(make, 0, 4, 100)
+    whole = evaluator.evaluate(zero, names, 8).returns
+    for rows in range(1, 10):
+        assert torch.equal(evaluator.evaluate(zero, names[:rows], 8).returns, whole[:rows])
+        evaluator.evaluate(zero, names, 8)  # used again and again, it stays
+    assert made == [9, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert Open.count == 4 * (9 + 8 + 7) and KEPT == 3, "those that were used last"
+    evaluator.evaluate(zero, names[:7], 8), evaluator.evaluate(zero, names[:2], 8)
+    assert made[9:] == [2]
+    evaluator.close()
+    assert Open.count == 0

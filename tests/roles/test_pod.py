@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from podium.core import tree
+from podium.core.errors import PodiumError
 from podium.envs.native.cartpole import CartPole
 from podium.envs.native.pendulum import Pendulum
 from podium.evolve.turn import Refill, Task
@@ -212,6 +213,49 @@ def test_a_pod_that_broke_down_goes_on_once_its_rows_are_filled() -> None:
     a.exchange([Refill(row, 3 + row, None, genes(a, row)) for row in range(3)])
     a.train(1)
     assert not a.failed.any()
+
+
+class Fragile(CartPole):
+    """Raises at its `breaks`-th step, and at every reset once it is `gone`."""
+
+    breaks, gone = 0, False
+
+    def reset(self, streams):
+        if self.gone:
+            raise OSError("no such simulator")
+        return super().reset(streams)
+
+    def step(self, action):
+        self.breaks -= 1
+        if self.breaks == 0:
+            raise ValueError("the pole is bent")
+        return super().step(action)
+
+
+@pytest.mark.parametrize("name", PLAN)
+@pytest.mark.parametrize("step", [1, 3, 8])
+def test_after_a_breakdown_in_mid_rollout_resume_is_exact(name: str, step: int) -> None:
+    """No checkpoint holds the noise that is left of a rollout: nor may the pod go on with it."""
+    a, b = pod(name, Fragile), pod(name, Fragile)
+    a.train(1)
+    a.collector.env.breaks = step
+    with pytest.raises(ValueError, match="bent"):
+        a.train(1)
+    a.broken(Task(1), 0.0, "ValueError: the pole is bent")
+    b.load(tree.clone(a.state()))
+    for each in (a, b):
+        each.exchange([Refill(row, 3 + row, None, genes(each, row)) for row in range(3)])
+        each.train(2)
+    assert same(a.state(), b.state())
+
+
+def test_a_pod_whose_envs_do_not_start_again_ends_the_run() -> None:
+    a = pod(env=Fragile, ids=(7, 8))
+    a.collector.env.gone = True
+    with pytest.raises(
+        PodiumError, match=r"pod of member 7 broke down \(the pole.* again \(OSError: no such simulator"
+    ):
+        a.broken(Task(1), 0.0, "the pole is bent")
 
 
 # ---- exchanges

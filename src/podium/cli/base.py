@@ -80,11 +80,9 @@ def _options(
 
 def ledger_of(run: Path) -> Ledger:
     """The ledger of a run, for reading."""
-    from podium.store.ledger import Ledger
+    from podium.report import documents
 
-    if not (run / "ledger.sqlite").is_file():
-        raise PodiumError(f"{run}: there is no run in it" if run.is_dir() else f"{run}: no such run")
-    return Ledger(run / "ledger.sqlite", readonly=True)
+    return documents.ledger_of(run)
 
 
 def print_table(rows: list[dict[str, Any]], columns: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -54,32 +53,31 @@ def _statistics(returns: list[float]) -> dict[str, float]:
 @app.command()
 def top(
     run: RunPath,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew every two seconds.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it anew until the run ends.")] = False,
     as_json: Json = False,
     n: Annotated[
         int | None, typer.Option("-n", min=1, metavar="N", help="The best N only.", show_default=False)
     ] = None,
 ) -> None:
     """The leaderboard of a run, at work or finished."""
-    from podium.report import tables
+    from podium.report import heading, progress, tables
+    from podium.store.run import config_of
 
     ledger = ledger_of(run)
-    rows = ledger.top(n)
-    if as_json:
-        print_json(rows)
-    elif not watch:
-        tables.show(tables.leaderboard(rows, title=str(run)))
-    else:
-        from rich.live import Live
 
-        with Live(tables.leaderboard(rows, title=str(run)), auto_refresh=False) as live:
-            try:
-                while ledger.training():
-                    time.sleep(2)
-                    live.update(tables.leaderboard(ledger.top(n), title=str(run)), refresh=True)
-                live.update(tables.leaderboard(ledger.top(n), title=str(run)), refresh=True)
-            except KeyboardInterrupt:
-                pass
+    def view() -> tables.Fitted:
+        config = config_of(run)
+        said = [progress.title(run, config), heading.scheduled(config), *heading.kinds(config, ledger.members())]
+        return tables.leaderboard(ledger.top(), "\n  ".join(filter(None, said))).first(n)
+
+    if as_json:
+        print_json(ledger.top(n))
+    elif not watch:
+        tables.show(view())
+    else:
+        from podium.cli import watching
+
+        watching.watch(run, view)
 
 
 @app.command()
@@ -92,51 +90,58 @@ def lineage(
 ) -> None:
     """Whom the champion descends from, and the schedule of genes that made it."""
     from podium.evolve import lineage as lines
-    from podium.report import lineage_tables, plots, tables
+    from podium.report import documents, heading, lineage_tables, plots, tables
+    from podium.store.run import config_of
 
     if as_json and as_csv:
         raise PodiumError("--csv: --json prints the schedule, too; choose one of the two")
     if plot is not None:
         plots.check(plot)
-    document = lines.lineage(ledger_of(run), member)
+    document = documents.lineage(run, member)
     if as_json:
         print_json(document)
     elif as_csv:
         print(lines.to_csv(document["schedule"]), end="")
     else:
-        ancestry = lineage_tables.ancestry(document, f"{run}: {lineage_tables.headline(document)}")
+        config = config_of(run)
+        said = [f"{run}: {lineage_tables.headline(document)}", *heading.kinds(config, ledger_of(run).members())]
+        if words := heading.scheduled(config):
+            said.append(f"{words}; shown are those of step 0")
+        ancestry = lineage_tables.ancestry(document, "\n  ".join(said))
         title = "\nschedule: from which step of its training on which genes held"
         tables.show(ancestry, lineage_tables.Schedule(document["schedule"], title))
     if plot is not None:
-        plots.schedule(document, plot)
+        plots.schedule(document, plot, _scales(document["champion"]["algo"]))
         _drawn(plot, f"the lineage of member {document['champion']['id']}", as_json or as_csv)
 
 
 @app.command()
 def front(run: RunPath, as_json: Json = False, plot: Plot = None) -> None:
     """The members that no other surpasses in every objective, in a run with several."""
-    from podium.report import plots, tables
-    from podium.store.run import config_of
+    from podium.report import documents, plots, tables
 
     if plot is not None:
         plots.check(plot)
     rows = ledger_of(run).top()
-    names = tables.objectives(rows)
-    if len(names) < 2:
-        raise PodiumError(f"{run}: a run without several objectives has no front; `podium top` shows its leaderboard")
-    if not any("front" in row for row in rows):
-        raise PodiumError(f"{run}: no member has entered the leaderboard yet, so there is no front")
-    best = [row for row in rows if row["front"] == 0]
-    wanted = config_of(run).get("evolve", {}).get("objectives") or names
-    sign, first = (1, wanted[0][1:]) if wanted[0].startswith("-") else (-1, wanted[0])
-    best.sort(key=lambda row: sign * ((row["objectives"] or {}).get(first) or 0))
+    best = documents.first_front(run, rows)
     if as_json:
         print_json(best)
     else:
         tables.show(tables.front(best, title=f"{run}: {len(best)} of {len(rows)} members are on the front"))
     if plot is not None:
-        plots.front(rows, names, plot)
+        plots.front(rows, documents.objectives(run, rows), plot, f"Front of {run.resolve().name}")
         _drawn(plot, f"the front, {len(best)} members", as_json)
+
+
+def _scales(algo: str) -> dict[str, str]:
+    """The scale of each gene of an algorithm; nothing where the algorithm is not to be had."""
+    from podium import experiment
+    from podium.core import hyper
+
+    try:
+        return {name: gene.scale for name, gene in hyper.genes(experiment.algorithm(algo).Settings).items()}
+    except PodiumError:
+        return {}
 
 
 def _drawn(path: Path, what: str, aside: bool) -> None:

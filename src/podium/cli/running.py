@@ -31,15 +31,20 @@ def train(
     """Train agents beside each other: podium train cartpole ppo algo.lr=5e-4 train.members=8"""
     from podium import training
 
-    _finish(training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule), quiet)
+    _finish(training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule), quiet, named=out is not None)
 
 
 @app.command()
 def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = False) -> None:
-    """Evolve a population while it learns: podium evolve cartpole ppo tournament "algo.lr=[1e-5,1e-2]\""""
+    """Evolve a population while it learns: podium evolve cartpole ppo truncation "algo.lr=[1e-5,1e-2]"
+
+    Strategies: tournament, the default, is asynchronous. In generations proceed
+    truncation, wta, tournament-selection, t-test, softmax and, for several
+    objectives, nsga2. `podium presets` tells of each.
+    """
     from podium import training
 
-    _finish(training.evolve(*words, out=out, fresh=fresh, quiet=quiet), quiet)
+    _finish(training.evolve(*words, out=out, fresh=fresh, quiet=quiet), quiet, named=out is not None)
 
 
 @app.command()
@@ -59,21 +64,24 @@ def resume(
     _finish(resuming.resume(run, *(overrides or ()), step=step, quiet=quiet), quiet)
 
 
-def _finish(result: Result, quiet: bool) -> None:
-    """What to say at the end of a run."""
+def _finish(result: Result, quiet: bool, named: bool = True) -> None:
+    """What to say at the end of a run; if little is to be said, the folder that the user has not named."""
     from podium.report import tables
 
     path = shlex.quote(str(result.path))
     if result.reason == "failed":
         fail(f"all members failed at step {result.step:,}; {result.path / 'log.txt'} says why")
     if quiet:
+        if not named:
+            print(result.path)
         return
     if result.reason == "interrupted":
         print(f"Stopped and saved at step {result.step:,}. Go on with:  podium resume {path}")
         return
     title, next_ = f"{result.path}: {_ENDINGS[result.reason]}", [f"podium eval {path}", f"podium top {path}"]
     if result.top and "front" in result.top[0]:
-        tables.show(tables.leaderboard(result.top[:10], f"{title}; the best of {len(result.top)} on the leaderboard"))
+        title = f"{title}; the best of {len(result.top)} on the leaderboard"
+        tables.show(tables.leaderboard(result.top, title).first(10))
         _show_schedule(result.path)
         next_ += [f"podium lineage {path} --plot lineage.png", f"podium export {path} -o {result.path.name}.onnx"]
         if tables.objectives(result.top):

@@ -6,11 +6,11 @@ Who is kept and who copies whom are functions of their own: see `exchange.py` an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from podium.core.tree import Tree
 from podium.evolve.population import Entries, Population
+from podium.evolve.search import Search
 from podium.evolve.turn import Outcome, Refills, Task
 
 Record = Callable[[Population, Mapping[int, Outcome]], Entries]
@@ -19,20 +19,18 @@ Refill = Callable[[Population, Entries], Refills]
 """From those members to the rows that get new ones."""
 
 
-class Generational:
+class Generational(Search):
     """Every pod trains for `evolve.interval` steps and waits for the others."""
 
     def __init__(self, population: Population, record: Record, refill: Refill) -> None:
-        self.population, self._record, self._refill = population, record, refill
-        self.generation, self.closing = 0, False
+        super().__init__(population)
+        self._record, self._refill, self.generation = record, refill, 0
         self._ends = population.settings.interval  # steps at which this generation ends
         self._scored = [0] * len(population.places)  # steps at which a pod's rows were last evaluated
         self._told: dict[int, Outcome] = {}  # pods whose rows were evaluated
-        self._owed: dict[int, Task] = {}  # evaluations to be done, or done again
-        self.cut: set[int] = set()  # pods that owe one because it was cut short; the others wait, and stay in step
 
     def ask(self, pod: int, seconds: float) -> Task | None:
-        if self.cut and pod not in self.cut:
+        if self.cut and pod not in self.cut:  # it waits, and stays in step
             return None
         if pod in self._owed:
             return self._owed[pod]
@@ -52,13 +50,7 @@ class Generational:
     def _take_in(self, pod: int, outcome: Outcome) -> Refills:
         population = self.population
         population.advance(pod, outcome)
-        self._owed.pop(pod, None)
-        self.cut.discard(pod)
-        if not outcome.task.rows:
-            return {}
-        if outcome.cut_short:
-            self._owed[pod] = replace(outcome.task, updates=0)
-            self.cut.add(pod)
+        if not self._paid(pod, outcome) or not outcome.task.rows:
             return {}
         scored = population.score(pod, outcome)
         if not outcome.task.again:
@@ -89,39 +81,20 @@ class Generational:
             return None
         return Task(0, range(self.population.places[pod].rows))
 
-    @property
-    def leader(self) -> float | None:
-        """The champion's fitness."""
-        best = self.population.board.best()
-        return best.fitness if best is not None else None
-
-    def reached(self, fitness: float) -> bool:
-        """Whether the champion has come so far."""
-        return self.leader is not None and self.leader >= fitness
-
-    def failed(self) -> bool:
-        """Never: a failed member is replaced."""
-        return False
-
     def state(self) -> Tree:
         told = {str(pod): o.members for pod, o in self._told.items() if o.members is not None}
         return {**self.population.state(), "told": told}
 
     def info(self) -> dict[str, Any]:
         told = {pod: [o.steps, o.seconds, list(o.task.rows)] for pod, o in self._told.items()}
-        owed = {pod: [list(task.rows), task.again] for pod, task in self._owed.items()}
         counts = {"generation": self.generation, "ends": self._ends, "scored": self._scored}
-        return {"population": self.population.info(), **counts, "told": told, "owed": owed, "cut": sorted(self.cut)}
+        return {**super().info(), **counts, "told": told}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
         self.population.load(state, info["population"])
         self.generation, self._ends, self._scored = info["generation"], info["ends"], info["scored"]
-        self.cut = set(info["cut"])
-        self._owed = {int(pod): Task(0, rows, again) for pod, (rows, again) in info["owed"].items()}
+        self.load_info(info)
         self._told = {
             int(pod): Outcome(Task(0, rows), steps, seconds, members=state["told"].get(pod))
             for pod, (steps, seconds, rows) in info["told"].items()
         }
-
-    def restore(self) -> None:
-        self.population.restore()

@@ -43,6 +43,7 @@ class Entry:
     objectives: Mapping[str, float] | None = None
     front: int = 0
     place: int = 0  # among the survivors of its kind, by front and crowding
+    parent: int | None = None
     snapshot: Tree | None = None
 
     @property
@@ -57,7 +58,7 @@ class Entry:
 
     def row(self) -> dict[str, Any]:
         """As a table shows it."""
-        names = ("fitness", "std", "episodes", "generation", "objectives", "seconds")
+        names = ("parent", "fitness", "std", "episodes", "generation", "objectives", "seconds")
         return {"id": self.member, "steps": self.step, "genes": plain(self.genes)} | {
             n: getattr(self, n) for n in names
         }

@@ -64,15 +64,15 @@ def _objectives(population: Population, entries: Sequence[Entry]) -> Tensor:
 
 
 def _children(population: Population, kind: int, seats: Sequence[tuple[int, int]]) -> list[Refill]:
-    board, rng, space = population.board.of(kind), population.rng, population.kinds[kind].space
+    board, rng, own = population.board.of(kind), population.rng, population.kinds[kind]
     if not board:
         return [population.fresh(pod, index) for pod, index in seats]
     # By their places among all that competed, not by fronts and crowding of those that are left: slightly better.
     place = torch.tensor([entry.place for entry in board])
     first, second = (pareto.parents(place, torch.zeros(len(board)), len(seats), rng).tolist() for _ in range(2))
     genes = [dict(board[i].genes) for i in first]
-    if len(space):
-        a, b = (population.values(kind, [board[i].genes for i in parents]) for parents in (first, second))
-        genes = population.with_genes(kind, genes, explore.polynomial(explore.sbx(a, b, space, rng), space, rng))
+    if len(own.space):
+        a, b = (own.values([board[i].genes for i in parents]) for parents in (first, second))
+        genes = own.with_values(genes, explore.polynomial(explore.sbx(a, b, own.space, rng), own.space, rng))
     parents = [board[i] for i in first]  # before the rows change
     return [population.copy(p, i, e, g) for (p, i), e, g in zip(seats, parents, genes, strict=True)]

@@ -12,9 +12,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from podium.core import tree
 from podium.core.hyper import live, plain
 from podium.core.streams import generator
@@ -146,6 +143,7 @@ class Population:
             std=spread(row.returns),
             episodes=len(row.returns),
             objectives=row.objectives or None,
+            parent=row.parent,
             snapshot=snapshot,
         )
 
@@ -178,7 +176,10 @@ class Population:
 
     def leaders(self, n: int) -> list[dict[str, Any]]:
         """The first of the leaderboard, as `podium top` names their fields."""
-        return [{"rank": rank, **entry.row()} for rank, entry in enumerate(islice(self.board, n), 1)]
+        return [
+            {"rank": rank, "kind": self.kinds[entry.kind].name, "algo": self.kinds[entry.kind].algo, **entry.row()}
+            for rank, entry in enumerate(islice(self.board, n), 1)
+        ]
 
     def ranked(self, entered: Sequence[Entry], left: Sequence[Entry], moved: Sequence[Entry] = ()) -> None:
         """Note changes of the leaderboard in the ledger and among the snapshots."""
@@ -245,20 +246,11 @@ class Population:
 
     def mutated(self, kind: int, genes: Sequence[Mapping[str, float]]) -> list[Genes]:
         """Copies of genes, each searched gene perturbed or drawn anew."""
-        space, settings = self.kinds[kind].space, self.settings
-        if not len(space) or not genes:
+        own, settings = self.kinds[kind], self.settings
+        if not len(own.space) or not genes:
             return [dict(g) for g in genes]
-        values = explore.perturb(self.values(kind, genes), space, self.rng, settings.factors)
-        return self.with_genes(kind, genes, explore.resample(values, space, self.rng, settings.resample))
-
-    def values(self, kind: int, genes: Sequence[Mapping[str, float]]) -> Tensor:
-        names = [searched.name for searched in self.kinds[kind].space.searched]
-        return torch.tensor([[g[name] for name in names] for g in genes], dtype=torch.float64)
-
-    def with_genes(self, kind: int, genes: Sequence[Mapping[str, float]], values: Tensor) -> list[Genes]:
-        """Copies of genes with other values of those that are searched, as float32 holds them."""
-        names = [searched.name for searched in self.kinds[kind].space.searched]
-        return [{**g, **dict(zip(names, v, strict=True))} for g, v in zip(genes, values.float().tolist(), strict=True)]
+        values = explore.perturb(own.values(genes), own.space, self.rng, settings.factors)
+        return own.with_values(genes, explore.resample(values, own.space, self.rng, settings.resample))
 
     def _new_id(self) -> int:
         self.next_id += 1

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from podium.core.hyper import plain
 from podium.evolve.explore import Space
@@ -23,6 +26,16 @@ class Kind:
     algo: str
     space: Space
     born: Callable[[int], Genes]
+
+    def values(self, genes: Sequence[Mapping[str, float]]) -> Tensor:
+        """The searched genes of some members, `[n, G]`."""
+        names = [searched.name for searched in self.space.searched]
+        return torch.tensor([[g[name] for name in names] for g in genes], dtype=torch.float64)
+
+    def with_values(self, genes: Sequence[Mapping[str, float]], values: Tensor) -> list[Genes]:
+        """Copies of genes with other values of those that are searched, as float32 holds them."""
+        names = [searched.name for searched in self.space.searched]
+        return [{**g, **dict(zip(names, v, strict=True))} for g, v in zip(genes, values.float().tolist(), strict=True)]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 from pydantic import Field
@@ -13,6 +14,24 @@ Strategy = Literal["tournament", "truncation", "wta", "tournament-selection", "t
 LEAST = {"nsga2": 4}
 """Members that a strategy needs, if more than two."""
 
+COPYING = ("truncation", "wta", "tournament-selection", "t-test", "softmax")
+USED_BY: dict[str, tuple[str, ...]] = {
+    "seconds": ("tournament",),
+    "generator": ("tournament",),
+    "fresh": ("tournament",),
+    "top": ("generator top-k",),
+    "rivals": ("tournament-selection", "generator tournament"),
+    "fraction": ("truncation",),
+    "alpha": ("t-test",),
+    "objectives": ("nsga2",),
+    "mutate": COPYING,
+    "factors": ("tournament", *COPYING),
+    "resample": ("tournament", *COPYING),
+    "updater": ("tournament", *COPYING),
+    "board": ("tournament", *COPYING),
+}
+"""Settings that not every strategy uses, and the strategies, or the generators of the tournament, that do."""
+
 
 class EvolveSettings(Section):
     """`evolve.*`"""
@@ -23,7 +42,8 @@ class EvolveSettings(Section):
     members: int = Field(16, ge=2, description="the population, over all entrants")
     entrants: tuple[Any, ...] = Field((), description="kinds of members: names of algorithms, or {algo: ..., net: ...}")
     genes: Literal["auto"] | tuple[str, ...] = Field(
-        "auto", description="genes to search; auto: those with a range, or if none has one, the algorithm's usual ones"
+        "auto",
+        description="genes to search; auto: those with a range; if none has one, the usual ones that you leave open",
     )
 
     interval: int = Field(4096, ge=1, description="steps of each member between two of its evaluations")
@@ -55,24 +75,31 @@ class EvolveSettings(Section):
 
     def check(self, stop_steps: int | None, episodes: int) -> None:
         """What the fields cannot say by themselves."""
-        least = LEAST.get(self.strategy, 2)
+        least, length = LEAST.get(self.strategy, 2), f"the run's length, stop.steps={stop_steps}; set one of the two"
         if self.members < least:
             raise ConfigError("evolve.members", self.members, f"at least {least} for {self.strategy}")
+        self._check_use()
         if self.rivals > self.members:
             raise ConfigError("evolve.rivals", self.rivals, f"at most evolve.members, {self.members}")
         if stop_steps is not None and self.interval > stop_steps and self.seconds is None:
-            raise ConfigError("evolve.interval", self.interval, f"at most the run's length, stop.steps={stop_steps}")
+            raise ConfigError("evolve.interval", self.interval, f"at most {length}")
         if stop_steps is not None and self.burn_in >= stop_steps:
-            raise ConfigError("evolve.burn_in", self.burn_in, f"less than the run's length, stop.steps={stop_steps}")
-        if self.seconds is not None and self.strategy != "tournament":
-            raise ConfigError("evolve.seconds", self.seconds, f"null: {self.strategy} counts steps (evolve.interval)")
+            raise ConfigError("evolve.burn_in", self.burn_in, f"less than {length}")
         if min(self.factors) <= 0:
             raise ConfigError("evolve.factors", list(self.factors), "two numbers above 0")
         if self.strategy == "t-test" and episodes < 2:
             raise ConfigError("eval.episodes", episodes, "at least 2, since evolve.strategy is t-test")
-        if len(self.objectives) < 2 if self.strategy == "nsga2" else self.objectives:
-            allowed = "two or more for nsga2" if self.strategy == "nsga2" else f"none: {self.strategy} ranks by return"
-            raise ConfigError("evolve.objectives", list(self.objectives), allowed)
+        if self.strategy == "nsga2" and len(self.objectives) < 2:
+            raise ConfigError("evolve.objectives", list(self.objectives), "two or more for nsga2")
+
+    def _check_use(self) -> None:
+        """Refuse a setting that would change nothing."""
+        used = {self.strategy, f"generator {self.generator}" if self.strategy == "tournament" else ""}
+        for name, users in USED_BY.items():
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default and not used.intersection(users):
+                allowed = f"{json.dumps(default)}: it is for {', '.join(users)} only"
+                raise ConfigError(f"evolve.{name}", list(value) if isinstance(value, tuple) else value, allowed)
 
     @property
     def capacity(self) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,22 +18,20 @@ from podium.core.tree import Tree
 from podium.evolve.generator import GENERATORS
 from podium.evolve.leaderboard import Entry
 from podium.evolve.population import Population
+from podium.evolve.search import Search
 from podium.evolve.turn import Outcome, Refill, Refills, Task
 
 
-class Tournament:
+class Tournament(Search):
     """Drives any number of pods; ready points count steps, or seconds where `evolve.seconds` is set."""
 
     def __init__(self, population: Population) -> None:
-        self.population = population
+        super().__init__(population)
         settings, n = population.settings, population.size
         self._interval = settings.interval if settings.seconds is None else settings.seconds
         turn = iter(range(1, n + 1))
         self._ready = [[self._interval * next(turn) / n for _ in rows] for rows in population.rows]
         self._scored = [[-1] * len(rows) for rows in population.rows]  # steps at which a row was last scored
-        self.closing = False
-        self._owed: dict[int, Task] = {}  # evaluations to be done, or done again
-        self.cut: set[int] = set()  # pods that owe one because it was cut short
         self._live: list[list[float]] = [[] for _ in population.kinds]  # fitness of those in training, worst first
         self._known: dict[tuple[int, int], float] = {}  # the same by pod and row
 
@@ -60,11 +57,7 @@ class Tournament:
     def _take_in(self, pod: int, outcome: Outcome) -> list[Refill]:
         population, task = self.population, outcome.task
         population.advance(pod, outcome)
-        self._owed.pop(pod, None)
-        self.cut.discard(pod)
-        if outcome.cut_short:  # nothing is decided before it has been made up for
-            self._owed[pod] = replace(task, updates=0)
-            self.cut.add(pod)
+        if not self._paid(pod, outcome):  # nothing is decided before it has been made up for
             return []
         healthy = population.score(pod, outcome)
         for index in task.rows if outcome.evaluation is not None else ():
@@ -139,38 +132,19 @@ class Tournament:
         return Task(0, rows) if rows else None
 
     @property
-    def leader(self) -> float | None:
-        """The champion's fitness."""
-        best = self.population.board.best()
-        return best.fitness if best is not None else None
-
-    @property
     def generation(self) -> int:
         """As many evaluations as there are members count as one."""
         return self.population.evaluations // self.population.size
-
-    def reached(self, fitness: float) -> bool:
-        """Whether the champion has come so far."""
-        return self.leader is not None and self.leader >= fitness
-
-    def failed(self) -> bool:
-        """Never: a failed member is replaced."""
-        return False
 
     def state(self) -> Tree:
         return self.population.state()
 
     def info(self) -> dict[str, Any]:
-        owed = {pod: [list(task.rows), task.again] for pod, task in self._owed.items()}
-        rows = {"ready": self._ready, "scored": self._scored}
-        return {"population": self.population.info(), **rows, "owed": owed, "cut": sorted(self.cut)}
+        return {**super().info(), "ready": self._ready, "scored": self._scored}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
         self.population.load(state, info["population"])
-        self._ready, self._scored, self.cut = info["ready"], info["scored"], set(info["cut"])
-        self._owed = {int(pod): Task(0, rows, again) for pod, (rows, again) in info["owed"].items()}
+        self.load_info(info)
+        self._ready, self._scored = info["ready"], info["scored"]
         for pod, index, _ in self.population.all_rows():
             self._count(pod, index)
-
-    def restore(self) -> None:
-        self.population.restore()

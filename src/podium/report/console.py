@@ -13,13 +13,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from podium.report import tables, words
+from podium.report import alike, tables, words
 
 Report = Mapping[str, Any]
 """step, steps_per_second, seconds, best_return, median_return, best_fitness, exchanges, leaders, failed, eta_seconds;
 None if unknown."""
 
-LEADERS = ("rank", "id", "fitness", "steps", "genes")
+LEADERS = ("rank", "id", "algo", "fitness", "steps", "genes")
 EVERY = 2.0
 """Seconds between two plain lines."""
 
@@ -31,6 +31,8 @@ class Console:
         self, total_steps: int | None, members: int, quiet: bool = False, out: rich.console.Console | None = None
     ) -> None:
         self.total_steps, self.members, self.quiet = total_steps, members, quiet
+        self.rules: Mapping[str, Any] = {}
+        """`stop.*` of the run: all that may end it."""
         self._out = out or rich.console.Console(highlight=False)
         self._live: Live | None = None
         self._last: Report | None = None
@@ -70,7 +72,9 @@ class Console:
             Text("   ".join(part), no_wrap=True, overflow="ellipsis") for part in self._parts(report)
         ]
         if report.get("leaders"):
-            lines.append(tables.table(report["leaders"], LEADERS))
+            several = len({alike.kind(row) for row in report["leaders"]}) > 1
+            columns = [name for name in LEADERS if name != "algo" or several]
+            lines.append(tables.table(report["leaders"], columns))
         if self.total_steps is None:
             return Group(Text(self._where(report)), *lines)
         bar = Table.grid(padding=(0, 1))
@@ -86,10 +90,10 @@ class Console:
         speed = report["steps_per_second"]
         each = f" ({words.rate(speed / self.members)} each)" if self.members > 1 else ""
         pace = [f"{words.rate(speed)} steps/s{each}", f"time {words.duration(report['seconds'])}"]
-        if report.get("eta_seconds") is not None:
-            pace.append(f"left {words.duration(report['eta_seconds'])}")
+        if left := self._left(report):
+            pace.append(left)
         if report.get("steps_evaluation"):
-            pace.append(f"evaluation {words.rate(report['steps_evaluation'])} steps")
+            pace.append(f"eval {words.rate(report['steps_evaluation'])} steps")
         best, median = report.get("best_return"), report.get("median_return")
         good = [f"return best {words.score(best)}" + (f" median {words.score(median)}" if self.members > 1 else "")]
         good.append(f"evaluated best {words.score(report.get('best_fitness'))}")
@@ -98,6 +102,15 @@ class Console:
         if report.get("failed"):
             good.append(f"failed {report['failed']} of {self.members}")
         return [pace, good]
+
+    def _left(self, report: Report) -> str | None:
+        """How long it will take; a goal or a number of generations may end it before that."""
+        ends = [report.get("eta_seconds"), self.rules.get("seconds") and self.rules["seconds"] - report["seconds"]]
+        known = [max(0.0, seconds) for seconds in ends if seconds is not None]
+        if not known:
+            return None
+        sooner = any(self.rules.get(name) is not None for name in ("fitness", "generations"))
+        return f"at most {words.duration(min(known))} left" if sooner else f"left {words.duration(min(known))}"
 
     def _where(self, report: Report) -> str:
         step: int = report["step"]

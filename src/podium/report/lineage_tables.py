@@ -21,7 +21,8 @@ def headline(lineage: Mapping[str, Any]) -> str:
     """A lineage in one line."""
     champion, count = lineage["champion"], len(lineage["ancestors"])
     line = "the first of its line" if count == 1 else f"{count} members in line"
-    return f"member {champion['id']}, fitness {words.score(champion['fitness'])}, {champion['steps']:,} steps, {line}"
+    who = f"member {champion['id']}" + (f", {champion['kind']}" if champion.get("kind") else "")
+    return f"{who}, fitness {words.score(champion['fitness'])}, {champion['steps']:,} steps, {line}"
 
 
 def ancestry(lineage: Mapping[str, Any], title: str) -> Group:

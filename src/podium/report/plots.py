@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podium.core.errors import ConfigError, PodiumError
-from podium.report import lineage_tables, words
+from podium.report import axes, lineage_tables, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,8 +52,11 @@ def check(path: Path, field: str = "--plot") -> None:
         raise ConfigError(field, str(path), "there is no such folder")
 
 
-def schedule(lineage: Mapping[str, Any], path: Path) -> None:
-    """Fitness along a lineage and, below it, every gene that changed, over the steps of training behind the weights."""
+def schedule(lineage: Mapping[str, Any], path: Path, scales: Mapping[str, str] | None = None) -> None:
+    """Fitness along a lineage and, below it, every gene that changed, over the steps of training behind the weights.
+
+    A gene is drawn on its own scale, if `scales` names it.
+    """
     champion, entries = lineage["champion"], lineage["schedule"]
     names = lineage_tables.changing(entries)
     end = max(champion["steps"], entries[-1]["step"], 1)
@@ -69,7 +72,7 @@ def schedule(lineage: Mapping[str, Any], path: Path) -> None:
                 panel.axvline(entry["step"], color=FAINT, linewidth=0.8, alpha=min(1, 50 / len(entries)), zorder=0)
         _fitness(panels[0], lineage, end)
         for panel, name in zip(panels[1:], names, strict=True):
-            _gene(panel, [(e["step"], e["genes"].get(name)) for e in entries], end)
+            _gene(panel, [(e["step"], e["genes"].get(name)) for e in entries], end, (scales or {}).get(name))
         figure.align_ylabels(panels)
         panels[-1].set_xlabel("steps of training behind the weights")
         panels[-1].xaxis.set_major_formatter(_count)
@@ -99,18 +102,9 @@ def _fitness(panel: Axes, lineage: Mapping[str, Any], end: int) -> None:
             free = where - end * 0.01
 
 
-def _gene(panel: Axes, points: Sequence[tuple[int, float | None]], end: int) -> None:
+def _gene(panel: Axes, points: Sequence[tuple[int, float | None]], end: int, scale: str | None) -> None:
     """One gene as steps; grey where it is off."""
-    numbers = [value for _, value in points if value is not None]
-    low, high = min(numbers), max(numbers)
-    if low > 0 and high / low > 10:
-        panel.set_yscale("log")
-        panel.minorticks_off()
-    else:
-        panel.locator_params(axis="y", nbins=4)
-    near = high - low < 0.02 * abs(high)
-    panel.yaxis.set_major_formatter(lambda value, _: f"{value:.8g}" if near else words.gene(float(value)))
-    panel.margins(y=0.12)
+    axes.scale(panel, [value for _, value in points if value is not None], scale)
     edges = [*(step for step, _ in points), end]
     panel.stairs([math.nan if v is None else v for _, v in points], edges, baseline=None, color=BLUE, linewidth=1.8)
     for off, run in itertools.groupby(zip(points, itertools.pairwise(edges), strict=True), lambda p: p[0][1] is None):
@@ -123,42 +117,56 @@ def _gene(panel: Axes, points: Sequence[tuple[int, float | None]], end: int) -> 
             panel.annotate("off", ((left + right) / 2, 0.5), None, place, ha="center", va="center", color=GREY)
 
 
-def front(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path) -> None:
-    """The leaderboard by its objectives, each against each: the first front in colour, with the ids at its ends."""
+def front(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, title: str = "Front") -> None:
+    """The leaderboard by its objectives, each against each: the first front in colour, with the ids of its members.
+
+    Of an objective `-name` the least is best.
+    """
     if len(names) < 2:
         raise PodiumError(f"a front needs two objectives or more, and here are {len(names)}")
     pairs = list(itertools.combinations(names, 2))
     across = min(len(pairs), 3)
     down = math.ceil(len(pairs) / across)
-    with _figure(path, 5.6 if across == 1 else 3.6 * across, (4.2 if across == 1 else 3.4) * down) as figure:
+    with _figure(path, 6.0 if across == 1 else 3.6 * across, (4.6 if across == 1 else 3.4) * down + 0.3) as figure:
         panels = figure.subplots(down, across, squeeze=False).flatten()
-        for panel, (x, y) in zip(panels, pairs, strict=False):
-            _pair(panel, rows, x, y, connect=len(names) == 2)
+        drawn = [_pair(panel, rows, *pair, stairs=len(names) == 2) for panel, pair in zip(panels, pairs, strict=False)]
         for panel in panels[len(pairs) :]:
             panel.set_visible(False)
-        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper left", ncols=2)
+        figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=3)
+        figure.draw_without_rendering()  # where things stand is known only then
+        for panel, points in zip(panels, drawn, strict=False):
+            axes.label(panel, *points)
 
 
-def _pair(panel: Axes, rows: Sequence[Mapping[str, Any]], x: str, y: str, connect: bool) -> None:
-    from matplotlib.patheffects import withStroke
+_Points = tuple[list[axes.Point], list[tuple[float, float]]]
 
+
+def _pair(panel: Axes, rows: Sequence[Mapping[str, Any]], x: str, y: str, stairs: bool) -> _Points:
+    """One objective against another; the points of the first front with their ids, and those of the others."""
+    across, up = x.removeprefix("-"), y.removeprefix("-")
     points = sorted(
-        (objectives[x], objectives[y], row["id"], row.get("front", 0))
+        (objectives[across], objectives[up], row["id"], row.get("front", 0))
         for row in rows
-        if None not in ((objectives := row.get("objectives") or {}).get(x), objectives.get(y))
+        if None not in ((objectives := row.get("objectives") or {}).get(across), objectives.get(up))
     )
     first, others = [p for p in points if p[3] == 0], [p for p in points if p[3] != 0]
     panel.grid()
-    panel.set(xlabel=x, ylabel=y)
-    panel.margins(0.12)
-    for points, colour, size, name in ((others, "#c4c4c4", 5, "dominated"), (first, BLUE, 6.5, "non-dominated")):
-        shape = "o-" if connect and points is first else "o"
-        (drawn,) = panel.plot([p[0] for p in points], [p[1] for p in points], shape, color=colour)
-        drawn.set(markersize=size, linewidth=1.2, label=f"{name} ({len(points)})")
-    for x_end, y_end, member, _ in {p[2]: p for p in first[:1] + first[-1:]}.values():
-        text = f"member {member}" if connect else str(member)
-        label = panel.annotate(text, (x_end, y_end), (0, 7), "data", "offset points", ha="center", zorder=1.5)
-        label.set(fontsize=8, fontweight="bold", path_effects=[withStroke(linewidth=2.5, foreground="white")])
+    panel.set(xlabel=_better(x), ylabel=_better(y))
+    panel.margins(0.1)
+    panel.locator_params(nbins=6 if stairs else 4)
+    if stairs:  # what a point attains holds for all that is worse across: to its left where more is better
+        rule = "steps-post" if x.startswith("-") else "steps-pre"
+        panel.plot([p[0] for p in first], [p[1] for p in first], color=BLUE, linewidth=1.2, drawstyle=rule)
+    for points, colour, size, name in ((others, "#c4c4c4", 5, "dominated"), (first, BLUE, 6.5, "on the front, by id")):
+        (drawn,) = panel.plot([p[0] for p in points], [p[1] for p in points], "o", color=colour)
+        drawn.set(markersize=size, label=f"{name} ({len(points)})")
+    return [(p[0], p[1], str(p[2])) for p in first], [(p[0], p[1]) for p in others]
+
+
+def _better(objective: str) -> str:
+    """The label of an axis."""
+    return f"{objective.removeprefix('-')} ({'lower' if objective.startswith('-') else 'higher'} is better)"
 
 
 def curves(series: Sequence[Mapping[str, Any]], path: Path, xlabel: str, ylabel: str, title: str) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from podium.report import heading
 from podium.report.console import Console
 from podium.report.tensorboard import Events
 from podium.store.run import Run
@@ -24,10 +25,15 @@ class Sink:
     def open(self, run: Run, offset: int) -> None:
         """Write to this run from now on; its event file goes on at `offset`."""
         self._files = run, Events(run.path, offset)
+        self._console.rules = run.config.get("stop", {})
 
     def start(self, title: str) -> None:
-        self._log(title)
-        self._console.start(title)
+        """Begin with a title and, below it, what the run's settings say of what is to come."""
+        run = self._files[0] if self._files is not None else None
+        rest = heading.lines(run.config, run.ledger.members()) if run is not None else []
+        for line in (title, *rest):
+            self._log(line)
+        self._console.start("\n  ".join([title, *rest]))
 
     def report(self, report: dict[str, Any]) -> None:
         self._console.update(report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from podium.report import words
+from podium.report.alike import Alike, kind
 
 Row = Mapping[str, Any]
 """A member as `Ledger.top` gives it."""
@@ -45,14 +45,14 @@ _OBJECTIVE = "objectives."
 
 
 def table(
-    rows: Sequence[Row | None], columns: Sequence[str], title: str | None = None, same: Mapping[str, Any] | None = None
+    rows: Sequence[Row | None], columns: Sequence[str], title: str | None = None, alike: Alike | None = None
 ) -> Table:
-    """Those columns of each row; None in `rows` stands for rows left out. Genes that are the `same` are said once."""
-    if same is None:
-        same = shared([row for row in rows if row is not None])
+    """Those columns of each row; None in `rows` stands for rows left out. Genes that are `alike` are said once."""
+    if alike is None:
+        alike = Alike([row for row in rows if row is not None])
     out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     out.title = Text(title) if title else None
-    out.caption = Text(f"genes of all: {words.genes(same)}") if same and "genes" in columns else None
+    out.caption = Text("\n".join(alike.lines())) if "genes" in columns and alike.lines() else None
     out.title_justify = out.caption_justify = "left"
     out.title_style, out.caption_style = "bold", ""
     for name in columns:
@@ -65,15 +65,22 @@ def table(
         if row is None:
             out.add_row(*("..." if name == "rank" else "" for name in columns))
         else:
-            out.add_row(*(Text(cell(row, name, same)) for name in columns), style=_style(row))
+            out.add_row(*(Text(cell(row, name, alike.of(row))) for name in columns), style=_style(row))
     return out
 
 
 class Fitted:
     """Those columns of each row that fit where it is shown; objectives in columns of their own, else in one."""
 
-    def __init__(self, rows: Sequence[Row], columns: Sequence[str], title: str | None = None) -> None:
-        self.rows, self.title, self.columns = _kinds(rows), title, columns
+    def __init__(
+        self, rows: Sequence[Row], columns: Sequence[str], title: str | None = None, alike: Alike | None = None
+    ) -> None:
+        self.rows, self.columns, self.title = rows, columns, title
+        self._alike = alike or Alike(rows)
+
+    def first(self, n: int | None) -> Fitted:
+        """The first rows only; what all have alike is still said of all."""
+        return Fitted(self.rows[:n], self.columns, self.title, self._alike)
 
     def choices(self) -> list[list[str]]:
         """Sets of columns, the widest first."""
@@ -92,7 +99,7 @@ class Fitted:
         fits = (columns for columns in self.choices() if self._width(columns) <= options.max_width)
         if self.title:  # above the table, which may be narrower than it
             yield Text(self.title, style="bold")
-        yield table(self.rows, next(fits, self.choices()[-1]))
+        yield table(self.rows, next(fits, self.choices()[-1]), alike=self._alike)
 
     def _width(self, columns: Sequence[str]) -> int:
         gaps = 2 * (len(columns) - 1)
@@ -133,7 +140,7 @@ def summary(rows: Sequence[Row], title: str | None = None) -> Table:
     if len(rows) > MOST:
         shown = [*rows[:HEAD], None, *rows[-TAIL:]]
         title = f"{title or 'members'} ({len(rows)}, {len(rows) - HEAD - TAIL} not shown)"
-    return table(shown, SUMMARY, title, shared(rows))
+    return table(shown, SUMMARY, title, Alike(rows))
 
 
 def show(*parts: RenderableType) -> None:
@@ -145,10 +152,12 @@ def show(*parts: RenderableType) -> None:
 
 
 def cell(row: Row, column: str, same: Mapping[str, Any]) -> str:
-    """One field of a row as text, without the genes that are the same in all rows."""
+    """One field of a row as text, without the genes that are the `same` as others'."""
     value = row.get(_SOURCE.get(column, column))
     if column == "fitness":
         return _fitness(row)
+    if column == "algo":
+        return kind(row)
     if column == "time":
         return words.duration(value)
     if column == "objectives":
@@ -173,21 +182,6 @@ def _least(column: str, columns: Sequence[str]) -> int:
     """The least width of a column of words: less of it where objectives take room."""
     crowded = any(name.startswith("objectives") for name in columns)
     return 12 if column == "genes" and crowded else _WORDS[column]
-
-
-def _kinds(rows: Sequence[Row]) -> list[Row]:
-    """Rows whose algorithm says the kind, too, where one algorithm has members of several kinds."""
-    kinds: dict[str, set[str]] = {}
-    for row in rows:
-        kinds.setdefault(row["algo"], set()).add(row.get("kind") or "")
-    return [row if len(kinds[row["algo"]]) < 2 else {**row, "algo": _kind(row)} for row in rows]
-
-
-def _kind(row: Row) -> str:
-    kind = row.get("kind") or ""
-    if len(kind) > 12:
-        kind = f"{zlib.crc32(kind.encode()) & 0xFFFF:04x}"
-    return str(kind if kind.startswith(row["algo"]) else f"{row['algo']} {kind}".rstrip())
 
 
 def _style(row: Row) -> str:

@@ -23,6 +23,9 @@ class Interrupted(Exception):
     """An evaluation was asked to stop before it was done."""
 
 
+KEPT = 3
+"""Stacks of envs, each for a number of policies; the objects of the outside world are many, and may be large."""
+
 MEASURES = ("return", "length", "switching", "effort")
 """Objectives that any env has: `switching` is the share of steps with another action than the step before, `effort` the
 mean square of the action. All others are the env's own."""
@@ -43,7 +46,7 @@ class Evaluator:
         measures: Sequence[str] | None = None,
     ) -> None:
         self._make, self._seed, self._envs, self._max_steps, self._measures = make, seed, envs, max_steps, measures
-        self._built: dict[tuple[int, int], VecEnv] = {}
+        self._built: dict[tuple[int, int], VecEnv] = {}  # the one that was used last comes last
 
     @torch.no_grad()
     def evaluate(
@@ -65,9 +68,13 @@ class Evaluator:
         return Evaluation(tally.returns.flatten(1), tally.lengths.flatten(1), tally.objectives.flatten(1, 2))
 
     def _env(self, members: int, envs: int) -> VecEnv:
-        if (members, envs) not in self._built:
-            self._built[members, envs] = self._make(members, envs)
-        return self._built[members, envs]
+        env = self._built.pop((members, envs), None)
+        if env is None:
+            while len(self._built) >= KEPT:
+                self._built.pop(next(iter(self._built))).close()
+            env = self._make(members, envs)
+        self._built[members, envs] = env
+        return env
 
     def close(self) -> None:
         for env in self._built.values():

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from podium.algos.base import Algorithm
 from podium.core import tree
+from podium.core.errors import PodiumError
 from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.evolve.turn import Evaluation, Outcome, Refill, Task
@@ -100,8 +101,15 @@ class Pod:
         )
 
     def broken(self, task: Task, seconds: float, error: str) -> Outcome:
-        """What comes of a task in which an env, or anything else, raised: all members failed, all episodes end."""
-        self.restart()
+        """What comes of a task in which an env, or anything else, raised: all members failed, all episodes end.
+
+        If new ones cannot begin, the run cannot go on.
+        """
+        try:
+            self.restart()
+        except Exception as again:
+            whose, said = f"the pod of member {int(self.ids[0])}", f"{type(again).__name__}: {again}"
+            raise PodiumError(f"{whose} broke down ({error}), and its envs do not start again ({said})") from again
         self.failed.fill_(True)
         return Outcome(task, int(self.steps[0]), seconds, self.failed.tolist(), error=error)
 

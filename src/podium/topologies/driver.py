@@ -219,9 +219,9 @@ class Driver:
         left = None
         if self.plan.stop_steps is not None and each > 0:
             left = max(0, self.plan.stop_steps - self.step) / each
+        ids = [member for window in self._window for member in window.ids]
         if self.seconds - self._noted >= LEDGER_SECONDS:
             self._noted = self.seconds
-            ids = [member for window in self._window for member in window.ids]
             self.run.ledger.report(self.step, self.seconds, members, ids)
         self.sink.report(
             {
@@ -238,6 +238,7 @@ class Driver:
                 "leaders": self.population.leaders(LEADERS),
                 "failed": sum(row.failed for row in rows),
                 "eta_seconds": left,
+                "ids": ids,
                 "members": members,
             }
         )
