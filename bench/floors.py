@@ -178,6 +178,14 @@ def least(results: list[Result], keys: Sequence[str], floor: float, aim: float) 
     return Verdict(measured, worst >= floor, worst >= aim, details)
 
 
+def fewest(results: list[Result], keys: Sequence[str], floor: float, aim: float) -> Verdict:
+    """The smallest of our numbers in some rows, where more is better."""
+    rows = [results[0]["rows"][key] for key in keys]
+    worst = min(row["ours"] for row in rows)
+    measured = ", ".join(f"{row['ours']:.4g}" for row in rows)
+    return Verdict(measured, worst >= floor, worst >= aim, "; ".join(f"{r['name']}: {r['unit']}" for r in rows))
+
+
 def most(results: list[Result], keys: Sequence[str], floor: float, aim: float) -> Verdict:
     """The largest of our numbers in some rows, where less is better."""
     rows = [results[0]["rows"][key] for key in keys]
@@ -311,7 +319,7 @@ FLOORS = [
         0.99,
     ),
     _rows(
-        "orchestrator", "10,000 simulated pods: completions a second", ["orchestrator/completions"], least, 500, 5000
+        "orchestrator", "10,000 simulated pods: completions a second", ["orchestrator/completions"], fewest, 500, 5000
     ),
     _rows(
         "pareto", "NSGA-II's hypervolume against pymoo's: ZDT1, DTLZ2", ["pareto/zdt1", "pareto/dtlz2"], least, 0.98, 1

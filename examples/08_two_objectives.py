@@ -7,7 +7,7 @@ import podium
 from podium.report import plots
 
 objectives = "evolve.objectives=[return,-effort]"
-words = "pendulum", "ppo", "nsga2", objectives, "algo.batch=128", "stop.steps=120000"
+words = "pendulum", "ppo", "nsga2", objectives, "algo.batch=128", "evolve.burn_in=60000", "stop.steps=120000"
 result = podium.evolve(*words, *sys.argv[1:], out="runs/two_objectives", fresh=True)
 
 print("the front:")
