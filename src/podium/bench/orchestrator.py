@@ -61,4 +61,5 @@ def busy(pods: int, generations: int, rounds: int) -> Row:
     name = f"{pods} pods on {pods} slots, {generations} generations, log-normal turns: tournament"
     note = "times as fast as generations; `peer` is a pool that is always busy"
     numbers = {"ours": median(gained), "peer": median(most), "ratio": median(shares), "low": low, "high": high}
-    return {"name": name, "key": f"orchestrator/busy-{pods}", **numbers, "unit": "times as fast", "rounds": rounds, "note": note}
+    key = f"orchestrator/busy-{pods}"
+    return {"name": name, "key": key, **numbers, "unit": "times as fast", "rounds": rounds, "note": note}
