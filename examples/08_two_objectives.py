@@ -15,4 +15,4 @@ for row in result.top:
     if row["front"] == 0:
         wanted = row["objectives"]
         print(f"  member {row['id']:3}  return {wanted['return']:7.1f}  effort {wanted['effort']:.3f}")
-plots.front(result.top, ["return", "effort"], Path("front.png"))
+plots.front(result.top, ["return", "-effort"], Path("front.png"))
