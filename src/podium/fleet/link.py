@@ -1,0 +1,209 @@
+"""A link to one node: sends calls, takes in answers. It belongs to the thread that uses it, and starts none."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+
+from podium.fleet import wire
+from podium.fleet.errors import FleetError, Late, NodeLost, RemoteError
+from podium.fleet.keys import Keys, unlock
+from podium.fleet.node import CLOSE, RESULT
+
+LOOK = 0.1
+"""Seconds of silence after which to see whether a node is still alive."""
+
+
+@dataclass(frozen=True)
+class Handle:
+    """Where a node is. Plain data: hand it to another node, and that one can call it, too."""
+
+    name: str
+    address: str
+
+
+class Call:
+    """An answer that is on its way. `wait` takes in what comes, for so many seconds at most."""
+
+    __slots__ = ("_answer", "_error", "deadline", "done", "frames", "link", "number", "timeout", "wait")
+
+    def __init__(self, frames: list[wire.Frame], timeout: float, wait: Callable[[float], None]) -> None:
+        self.frames, self.timeout, self.wait = frames, timeout, wait
+        self.deadline, self.done = time.monotonic() + timeout, False
+        self.link: Link | None = None  # the node that it was given to
+        self.number = -1
+        self._answer: Any = None
+        self._error: FleetError | None = None
+
+    def result(self) -> Any:
+        """The answer; waits for it until the deadline. Raises what went wrong."""
+        while not self.done:
+            left = self.deadline - time.monotonic()
+            if left <= 0:
+                who = self.link.name if self.link is not None else "no node was free"
+                self.settle(error=Late(f"{who}: no answer within {self.timeout:g} s"))
+            else:
+                self.wait(left)
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+    def settle(self, answer: Any = None, error: FleetError | None = None) -> None:
+        """It is answered, or never will be; what comes after its deadline is nobody's."""
+        if not self.done:
+            self._answer, self._error, self.done = answer, error, True
+
+    def again(self, timeout: float | None = None) -> Call:
+        """Ask again, under the same number: a node that has run the call answers from memory, and does not repeat it.
+
+        A node remembers its last answer only.
+        """
+        if self.link is None:
+            raise FleetError("a call that no node was given cannot be asked again")
+        fresh = Call(self.frames, self.timeout if timeout is None else timeout, self.wait)
+        self.link.post(fresh, self.number)
+        return fresh
+
+
+def request(method: str, args: Sequence[Any], named: Mapping[str, Any]) -> list[wire.Frame]:
+    """The frames of a call."""
+    return wire.pack([method, list(args), dict(named)])
+
+
+def results(calls: Iterable[Call]) -> list[Any]:
+    """The answers of some calls, in order. All are waited for before the first error is raised."""
+    answers, errors = [], []
+    for call in calls:
+        try:
+            answers.append(call.result())
+        except FleetError as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+    return answers
+
+
+class Link:
+    """One node, as a caller sees it: what is the same for all, however they are reached."""
+
+    socket: zmq.Socket[bytes] | None = None  # to poll for answers
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pending: dict[int, Call] = {}
+        self.lost: str | None = None
+        self._count = 0
+
+    def call(self, method: str, *args: Any, timeout: float, **named: Any) -> Call:
+        """Send a call; its arguments may change as soon as this returns."""
+        return self.send(request(method, args, named), timeout)
+
+    def send(self, frames: list[wire.Frame], timeout: float, copy: bool = True) -> Call:
+        """Send the frames of a call. Without `copy` they must not change before it is answered."""
+        call = Call(frames, timeout, self.wait)
+        self.post(call, copy=copy)
+        return call
+
+    def post(self, call: Call, number: int | None = None, copy: bool = True) -> None:
+        """Send a call, as a new one or under the number of one before."""
+        if number is None:
+            number, self._count = self._count, self._count + 1
+        call.link, call.number = self, number
+        if self.lost is not None:
+            call.settle(error=NodeLost(self.lost))
+            return
+        self.pending[number] = call
+        self.transmit(number, call.frames, copy)
+
+    def transmit(self, number: int, frames: list[wire.Frame], copy: bool) -> None:
+        raise NotImplementedError
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something comes, and take in all that has; look now and then whether the node is still there."""
+
+    def take_in(self) -> None:
+        """Take in the answers that have come."""
+
+    def look(self) -> None:
+        """See whether the node is still there."""
+
+    def arrived(self, number: int, status: bytes, frames: Sequence[wire.Frame]) -> None:
+        """Settle the call of an answer."""
+        call = self.pending.pop(number, None)
+        if call is None or call.done:
+            return
+        try:
+            answer = wire.unpack(frames)
+            if status == RESULT:
+                call.settle(answer)
+            else:
+                call.settle(error=RemoteError(self.name, answer["kind"], answer["text"], answer["trace"]))
+        except (wire.WireError, LookupError, TypeError) as error:
+            call.settle(error=FleetError(f"{self.name}: an answer that cannot be read ({error})"))
+
+    def lose(self, why: str) -> None:
+        """The node is gone: what it has not answered it never will."""
+        self.take_in()
+        self.lost = f"{self.name}: {why}"
+        for call in self.pending.values():
+            call.settle(error=NodeLost(self.lost))
+        self.pending.clear()
+
+    def say_close(self) -> None:
+        """Ask the node to end after what it is doing."""
+
+    def close(self) -> None:
+        """Let go of the node."""
+
+
+class Wired(Link):
+    """A node behind a socket. `died` says why it is gone, or None."""
+
+    def __init__(self, handle: Handle, keys: Keys | None = None, died: Callable[[], str | None] = lambda: None) -> None:
+        super().__init__(handle.name)
+        self.handle, self._died = handle, died
+        self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.IDENTITY, uuid.uuid4().bytes)
+        for option in (zmq.SNDHWM, zmq.RCVHWM):
+            self.socket.setsockopt(option, 0)  # as many as there are calls in flight: the caller bounds them
+        self.socket.setsockopt(zmq.RECONNECT_IVL, 20)
+        self.socket.setsockopt(zmq.MAXMSGSIZE, wire.LARGEST)
+        unlock(self.socket, keys)
+        self.socket.connect(handle.address)
+
+    def transmit(self, number: int, frames: list[wire.Frame], copy: bool) -> None:
+        self.socket.send_multipart([number.to_bytes(8), *frames], copy=copy)
+
+    def wait(self, seconds: float) -> None:
+        if self.socket.poll(round(1000 * min(LOOK, max(0.0, seconds)))):
+            self.take_in()
+        else:
+            self.look()
+
+    def take_in(self) -> None:
+        while True:
+            try:
+                number, status, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            except ValueError:  # not an answer
+                continue
+            self.arrived(int.from_bytes(number.bytes), status.bytes, [frame.buffer for frame in frames])
+
+    def look(self) -> None:
+        why = self._died() if self.lost is None else None
+        if why is not None:
+            self.lose(why)
+
+    def say_close(self) -> None:
+        if self.lost is None:
+            self.socket.send_multipart([CLOSE])
+
+    def close(self) -> None:
+        self.socket.close(0)

@@ -1,0 +1,131 @@
+"""The fleet of processes: each node a fresh interpreter on this machine, supervised, and gone when its parent is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from podium.core import machine
+from podium.fleet import wire
+from podium.fleet.group import Group
+from podium.fleet.keys import bind
+from podium.fleet.link import Handle, Wired
+from podium.fleet.node import Node, make, path_of, router, serve
+
+
+def group(
+    target: Any,
+    size: int,
+    *args: Any,
+    each: Sequence[Sequence[Any]] = (),
+    threads: int | None = None,
+    environ: Sequence[Mapping[str, str]] = (),
+    log: Path | None = None,
+    **named: Any,
+) -> Group:
+    """`size` nodes of a class, made of the arguments; `each` are more of them, a list a node.
+
+    Cores are shared evenly, unless `threads` says how many each node may use. `environ` are variables, a mapping a
+    node. What nodes print goes to `log`, if there is one.
+    """
+    path, folder = path_of(target), Path(tempfile.mkdtemp(prefix="podium-"))
+    share, count = threads or max(1, machine.cores() // size), iter(range(1 << 62))
+
+    def launch(node: int) -> Process:
+        spec = {"path": path, "args": [*args, *(each[node] if each else ())], "named": named, "search": sys.path}
+        variables = {"OMP_NUM_THREADS": str(share), **(environ[node] if environ else {})}
+        return Process(Handle(f"node {node}", f"ipc://{folder}/{next(count)}"), spec, variables, log)
+
+    return Group(launch, size, closed=lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+class Process:
+    """A node in a process of its own."""
+
+    def __init__(self, handle: Handle, spec: dict[str, Any], variables: Mapping[str, str], log: Path | None) -> None:
+        with log.open("ab") if log is not None else contextlib.nullcontext() as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "podium.fleet.processes"],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **variables},
+                start_new_session=True,  # so that all that it starts can be ended with it
+            )
+        self.link = Wired(handle, died=self._died)
+        with contextlib.suppress(BrokenPipeError):  # it has died: the first call says so
+            _write(self._process.stdin, wire.pack({**spec, "address": handle.address}))
+
+    def _died(self) -> str | None:
+        code = self._process.poll()
+        if code is None:
+            return None
+        return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+    def stop(self, grace: float) -> None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(grace)
+        _end(self._process.pid)  # with all that it started
+        self._process.wait()
+        with contextlib.suppress(OSError):
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+
+
+def _end(session: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(session, signal.SIGKILL)
+
+
+def _write(stream: IO[bytes] | None, frames: Sequence[wire.Frame]) -> None:
+    assert stream is not None
+    stream.write(len(frames).to_bytes(8))
+    for frame in frames:
+        stream.write(memoryview(frame).nbytes.to_bytes(8))
+        stream.write(frame)
+    stream.flush()
+
+
+def _read(stream: IO[bytes]) -> list[bytes]:
+    def number() -> int:
+        return int.from_bytes(stream.read(8))
+
+    return [stream.read(number()) for _ in range(number())]
+
+
+def main() -> None:
+    """The life of a node's process: what it is comes from its parent, on standard input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    lifeline = sys.stdin.buffer
+    spec = wire.unpack(_read(lifeline))
+    threading.Thread(target=_follow, args=(lifeline.fileno(), os.getppid(), spec["address"]), daemon=True).start()
+    sys.path[:] = spec["search"]
+    socket = router()
+    bind(socket, spec["address"], None)
+    serve(Node(lambda: make(spec["path"], spec["args"], spec["named"])), socket)
+
+
+def _follow(lifeline: int, parent: int, address: str) -> None:
+    """End when the parent has ended, or has let go: nothing of a fleet outlives its driver."""
+    while os.getppid() == parent:
+        if select.select([lifeline], [], [], 0.5)[0] and not os.read(lifeline, 1024):
+            break
+    path = Path(address.removeprefix("ipc://"))
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path.parent.rmdir()  # by the last of them
+    _end(os.getpid())
+
+
+if __name__ == "__main__":
+    main()
