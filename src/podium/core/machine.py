@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import sys
+from pathlib import Path
 
 import torch
 
@@ -26,6 +28,23 @@ def cores() -> int:
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return min(bound, int(asked)) if asked.isdigit() and int(asked) else bound
+
+
+def identity() -> str:
+    """The same for all processes of a machine that share its /tmp, and for no other machine."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{socket.gethostname()} {boot.read_text().strip() if boot.exists() else ''}".strip()
+
+
+def alive(pid: int) -> bool:
+    """Whether there is a process of this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def use_threads(threads: int) -> None:

@@ -1,0 +1,175 @@
+"""The fleet on Ray: Ray places the nodes and watches over them, ZeroMQ moves the data.
+
+A node on the driver's machine is bound to a path that only the user may enter, any other to TCP with CURVE keys that
+are made anew for every group and reach the node through Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket as sockets
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from podium.core import machine
+from podium.core.errors import ConfigError, PodiumError
+from podium.fleet import wire
+from podium.fleet.errors import NodeLost
+from podium.fleet.group import Group
+from podium.fleet.keys import Keys, bind
+from podium.fleet.link import Handle, Wired
+from podium.fleet.node import Node, make, path_of, router, serve
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+try:
+    import ray
+    from ray.exceptions import RayError
+except ImportError as missing:
+    raise PodiumError("fleet=ray needs Ray: pip install 'podium-rl[ray]'") from missing
+
+START = 60.0
+"""Seconds that a node has to start."""
+
+
+def group(
+    target: Any,
+    size: int,
+    *args: Any,
+    each: Sequence[Sequence[Any]] = (),
+    threads: int | None = None,
+    address: str | None = None,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    **named: Any,
+) -> Group:
+    """`size` nodes of a class as Ray actors, with so many CPUs and GPUs each; `each` are more arguments, a list a node.
+
+    `address` is that of a cluster that runs already ("auto" finds one on this machine); without it one is started here,
+    for as long as the group lives.
+    """
+    path, keys = path_of(target), Keys.new()
+    ours = connect(address, size, cpus)
+    folder = Path(tempfile.mkdtemp(prefix="podium-"))
+    share = threads or max(1, machine.cores() // size)
+
+    def spec(node: int) -> list[bytes]:
+        own = [*args, *(each[node] if each else ())]
+        home = {"machine": machine.identity(), "pid": os.getpid(), "folder": str(folder), "keys": keys.plain()}
+        what = {"path": path, "args": own, "named": named, "search": sys.path}
+        return [bytes(frame) for frame in wire.pack(what | home)]
+
+    def actor() -> Any:
+        variables = {"OMP_NUM_THREADS": str(share)}
+        options = {"num_cpus": cpus, "num_gpus": gpus, "runtime_env": {"env_vars": variables}}
+        return ray.remote(Host).options(**options).remote()
+
+    def closed() -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        if ours:
+            ray.shutdown()
+
+    try:
+        first = [actor() for _ in range(size)]  # all at once: they start side by side
+        waiting = [one.bind.remote(spec(node)) for node, one in enumerate(first)]
+
+        def launch(node: int) -> Actor:
+            if waiting:
+                return Actor(f"node {node}", first[node], waiting.pop(0), keys)
+            again = actor()
+            return Actor(f"node {node}", again, again.bind.remote(spec(node)), keys)
+
+        return Group(launch, size, closed=closed)
+    except BaseException:
+        closed()
+        raise
+
+
+def connect(address: str | None, size: int, cpus: float) -> bool:
+    """Join a cluster, or start one on this machine; whether it was started here."""
+    if ray.is_initialized():
+        return False
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+    if address is None:
+        room = max(machine.cores(), -(-int(1000 * size * cpus) // 1000))
+        ray.init(num_cpus=room, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        return True
+    try:
+        _reach(address)
+        ray.init(address=address, **quiet)
+    except (OSError, RayError, RuntimeError, ValueError) as error:
+        raise ConfigError("fleet.address", address, f"that of a Ray cluster that runs ({error})") from error
+    return True
+
+
+def _reach(address: str) -> None:
+    """See that somebody listens there, before Ray waits for long."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "://" not in address:
+        sockets.create_connection((host, int(port)), timeout=3).close()
+
+
+class Actor:
+    """A node in a Ray actor."""
+
+    def __init__(self, name: str, actor: Any, bound: Any, keys: Keys) -> None:
+        self._actor = actor
+        try:
+            address = ray.get(bound, timeout=START)
+        except RayError as error:
+            ray.kill(actor)
+            free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
+            why = f"did not start within {START:g} s; Ray has {free:g} CPUs free ({_first(error)})"
+            raise NodeLost(f"{name}: {why}") from error
+        self._life = actor.serve.remote()
+        self.link = Wired(Handle(name, address), keys if address.startswith("tcp") else None, self._died)
+
+    def _died(self) -> str | None:
+        if not ray.wait([self._life], timeout=0)[0]:
+            return None
+        try:
+            ray.get(self._life)
+            return "has ended"
+        except RayError as error:
+            return f"was lost ({_first(error)})"
+
+    def stop(self, grace: float) -> None:
+        with contextlib.suppress(RayError):
+            ray.wait([self._life], timeout=grace)
+            ray.kill(self._actor)
+
+
+def _first(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+class Host:
+    """What runs in the actor: first `bind`, then `serve`, until the end."""
+
+    def bind(self, frames: list[bytes]) -> str:
+        """Where the node will be."""
+        self._spec: Mapping[str, Any] = wire.unpack(frames)
+        sys.path[:] = [*self._spec["search"], *(p for p in sys.path if p not in self._spec["search"])]
+        self._socket = router()
+        self._here = self._spec["machine"] == machine.identity()
+        if self._here:
+            return bind(self._socket, f"ipc://{self._spec['folder']}/{os.getpid()}", None)
+        ip = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        return bind(self._socket, f"tcp://{ip}:*", Keys.of(self._spec["keys"]))
+
+    def serve(self) -> None:
+        """Answer calls; on the driver's own machine no longer than the driver lives."""
+        spec = self._spec
+        serve(Node(lambda: make(spec["path"], spec["args"], spec["named"])), self._socket, self._followed)
+
+    def _followed(self) -> bool:
+        alive = not self._here or machine.alive(self._spec["pid"])
+        if not alive:
+            shutil.rmtree(self._spec["folder"], ignore_errors=True)
+        return alive
