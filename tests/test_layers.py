@@ -20,6 +20,7 @@ ORDER = """
     export_check
     resuming
     agent stack training
+    placing
     entrants
     experiment
     settings compose

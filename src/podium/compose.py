@@ -41,10 +41,18 @@ def said(words: Sequence[str]) -> list[set[str]]:
 
     What a preset names is a proposal; this is the user's own will.
     """
-    _, files, overrides = _sorted(words)
-    tree = config.merge(*(_plain(file) for file in files), *overrides)
-    own = [config.selected(dict(e)) if isinstance(e, Mapping) else {} for e in _entrants(tree) or [{}]]
-    return [{*_names(tree.get("algo")), *_names(entrant.get("algo"))} for entrant in own]
+    groups, files, overrides = _sorted(words)
+    whole = compose(words)
+    entrants = _entrants(_lay(groups, files, overrides, None)) or [{}]
+    names = [entrant["algo"].get("name") for entrant in _entrants(whole) or [whole]]
+    return [_said(entrant, name, files, overrides) for entrant, name in zip(entrants, names, strict=True)]
+
+
+def _said(entrant: Any, name: Any, files: Sequence[Layer], overrides: Sequence[dict[str, Any]]) -> set[str]:
+    own = [_without_other(file, name) for file in files]
+    layers = [tree for file in own for tree in (_plain(file), _tuned(file, name))]
+    mine = config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {}
+    return _names(config.merge(*layers, *overrides, mine).get("algo"))
 
 
 def _names(section: Any) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from podium import experiment as experiments
@@ -32,6 +33,7 @@ def complete(tree: dict[str, Any], said: Sequence[Collection[str]] = ()) -> dict
     """
     tree = config.merge({"evolve": {}, "train": {}}, tree)
     evolve, train = config.build(EvolveSettings, tree["evolve"], "evolve"), tree["train"]
+    evolve.check_use()
     if not isinstance(train, Mapping):
         raise ConfigError("train", train, "a mapping of settings")
     if train.get("members", evolve.members) != evolve.members:
@@ -76,7 +78,9 @@ def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int, said: Co
         if name not in declared:
             raise UnknownName("evolve.genes", name, declared)
         if name in fixed:
-            raise ConfigError(f"algo.{name}", algo[name], "a range [low, high] or nothing, since evolve.genes names it")
+            raise ConfigError(
+                f"algo.{name}", algo.get(name), "a range [low, high] or nothing, since evolve.genes names it"
+            )
         if name not in ranges:
             algo[name] = list(declared[name].search or (declared[name].low, declared[name].high))
     return {"algo": {**algo, "anneal": []}, "net": net}
@@ -111,6 +115,7 @@ def _whole(experiment: Evolution) -> Evolution:
 def _check(experiment: Evolution) -> None:
     evolve = experiment.evolve
     evolve.check(experiment.stop.steps, experiment.eval.episodes)
+    experiment.fleet.check(evolve.members, max(1, len(evolve.entrants)))
     if experiment.train.schedule:
         raise ConfigError("train.schedule", "a schedule", "none: evolution makes its own; replay it with podium train")
     if len(evolve.entrants) > evolve.members:
@@ -131,7 +136,7 @@ def kinds(experiment: Experiment) -> list[Experiment]:
     """An experiment for each kind of members, with as many as are its share."""
     if not isinstance(experiment, Evolution):
         return [experiment]
-    tree = experiment.model_dump(mode="json", exclude={"evolve"})
+    tree = experiment.model_dump(mode="json", exclude={"evolve", "fleet"})
     out = []
     for i, entrant in enumerate(experiment.evolve.entrants or ({},)):
         own = {**tree, **entrant, "train": {**tree["train"], "members": _share(experiment.evolve, i)}}
@@ -140,36 +145,67 @@ def kinds(experiment: Experiment) -> list[Experiment]:
     return out
 
 
-def build_pods(experiment: Experiment) -> list[Pod]:
-    """A pod for each kind, untrained, or a refusal where the memory does not hold them."""
+@dataclass(frozen=True)
+class Seat:
+    """A pod to be: its kind of members, how many it has, and the id of the first."""
+
+    kind: int
+    rows: int
+    first: int
+
+
+def seats(experiment: Experiment) -> list[Seat]:
+    """The pods of an experiment: one a kind, or as many as the fleet has, dealt evenly to the kinds."""
     each = kinds(experiment)
+    asked = experiment.fleet.pods if isinstance(experiment, Evolution) else None
+    pods = asked if isinstance(asked, int) else len(each)
+    found, first = [], 0
+    for i, kind in enumerate(each):
+        members = kind.train.members
+        mine = min(members, (pods + len(each) - 1 - i) // len(each))
+        for pod in range(mine):
+            rows = (members + mine - 1 - pod) // mine
+            found.append(Seat(i, rows, first))
+            first += rows
+    return found
+
+
+def build_pod(experiment: Experiment, pod: int) -> Pod:
+    """One of the pods, untrained."""
+    seat, objectives = seats(experiment)[pod], experiment.evolve.objectives if isinstance(experiment, Evolution) else ()
+    kind = kinds(experiment)[seat.kind]
+    mine = kind.model_copy(update={"train": kind.train.model_copy(update={"members": seat.rows})})
+    return experiments.build_pod(mine, seat.first, [name.removeprefix("-") for name in objectives])
+
+
+def threads(experiment: Experiment) -> int:
+    """Threads for torch, whatever kind of members is at work."""
+    return max(experiments.threads(kind) for kind in kinds(experiment))
+
+
+def build_pods(experiment: Experiment) -> list[Pod]:
+    """All pods, untrained, or a refusal where the memory does not hold them."""
     machine.keep_memory()
-    machine.use_threads(max(experiments.threads(kind) for kind in each))
-    objectives = experiment.evolve.objectives if isinstance(experiment, Evolution) else ()
-    names = [name.removeprefix("-") for name in objectives]
-    pods, first = [], 0
+    machine.use_threads(threads(experiment))
     try:
-        for kind in each:
-            pods.append(experiments.build_pod(kind, first, names))
-            first += kind.train.members
+        return [build_pod(experiment, pod) for pod in range(len(seats(experiment)))]
     except (RuntimeError, MemoryError) as error:
         if isinstance(error, MemoryError) or "allocate" in str(error):
             size = f"{experiment.train.members} members x {experiment.env.num} envs"
             raise ConfigError("train.members, env.num", size, "what fits into memory") from error
         raise
-    return pods
 
 
 def orchestrator(experiment: Experiment, run: Run) -> Orchestrator:
     """Who decides what the pods do."""
     each = kinds(experiment)
-    places = [Place(i, kind.train.members, kind.algo.steps * kind.env.num) for i, kind in enumerate(each)]
+    places = [Place(s.kind, s.rows, each[s.kind].algo.steps * experiment.env.num) for s in seats(experiment)]
     if not isinstance(experiment, Evolution):
         alone = Population([_kind(each, 0)], places, EvolveSettings(confirm=False), run, experiment.seed)
         return Apart(alone, experiment.eval.every)
     population = Population([_kind(each, i) for i in range(len(each))], places, experiment.evolve, run, experiment.seed)
     if experiment.evolve.strategy == "tournament":
-        return Tournament(population)
+        return Tournament(population, in_step=experiment.fleet.kind == "inline")
     if experiment.evolve.strategy == "nsga2":
         return Generational(population, nsga2.survive, nsga2.refill)
     return Generational(population, Population.offer_all, exchange.refill)

@@ -12,7 +12,8 @@ from podium import experiment as experiments
 from podium.core import config, hyper, tree
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
-from podium.evolve.apart import Apart
+from podium.evolve.pool import Inline
+from podium.placing import place
 from podium.report.sink import OnReport, Sink
 from podium.settings import Evolution, Experiment
 from podium.store import checkpoint, tensors
@@ -67,7 +68,8 @@ def resume(
         saved = _read(Path(path), step)
     with Interrupt() as interrupt, Sink(console(experiment, quiet), on_report) as sink:
         orchestrator = entrants.orchestrator(experiment, reader)
-        driver = Driver(entrants.build_pods(experiment), orchestrator, plan(experiment), sink, interrupt.happened)
+        pool = place(experiment)
+        driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
         _load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)
         with Run.open(Path(path), write=True) as run, disk(run):
@@ -141,9 +143,10 @@ def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
     """Put a checkpoint into memory, or refuse it whole."""
     try:
         tensors.match(_fixed(saved.state), _fixed(driver.state()), saved.path)
+        pods = {place.kind: pod for pod, place in enumerate(driver.population.places)}
         for entry in saved.info["orchestrator"]["population"]["board"]:
             snapshot = saved.state["orchestrator"]["board"][str(entry["member"])]
-            tensors.match(snapshot, driver.pods[entry["kind"]].read([0]), saved.path)
+            tensors.match(snapshot, driver.pool.like(pods[entry["kind"]]), saved.path)
         driver.load(saved.state, saved.info)
     except CheckpointError as error:
         where = "" if str(saved.path) in str(error) else f"{saved.path}: "
@@ -164,10 +167,11 @@ def _fixed(state: tree.Tree) -> tree.Tree:
 
 def _apply_genes(driver: Driver, experiment: Experiment, changed: Sequence[str]) -> None:
     """Overrides of genes take the place of those in the checkpoint; members that evolve keep their own."""
-    if isinstance(experiment, Evolution) or not isinstance(driver.orchestrator, Apart):
+    if isinstance(experiment, Evolution) or not isinstance(driver.pool, Inline):
         return
-    genes, rows = driver.pods[0].algorithm.genes, driver.population.rows[0]
-    for name, values in hyper.values(experiment.algo, experiment.seed, driver.pods[0].ids.tolist()).items():
+    (pod,), rows = driver.pool.pods, driver.population.rows[0]
+    genes = pod.algorithm.genes
+    for name, values in hyper.values(experiment.algo, experiment.seed, pod.ids.tolist()).items():
         if f"algo.{name}" in changed:
             genes[name].copy_(values)
             for row, value in zip(rows, values.tolist(), strict=True):

@@ -10,6 +10,7 @@ from podium.algos.base import AlgoSettings
 from podium.core.config import Section
 from podium.core.imports import Importable
 from podium.evolve.settings import EvolveSettings
+from podium.fleet.settings import FleetSettings
 from podium.nets.policy_critic import NetSettings
 
 
@@ -80,6 +81,7 @@ class Evolution(Experiment):
     """A complete, replayable run of a population that evolves."""
 
     evolve: EvolveSettings = EvolveSettings()
+    fleet: FleetSettings = FleetSettings()
 
 
 def experiment(algo: type[AlgoSettings], evolves: bool = False) -> type[Experiment]:

@@ -13,9 +13,11 @@ import torch
 from podium import entrants
 from podium.compose import compose, said
 from podium.core import config, tree
-from podium.core.errors import PodiumError
+from podium.core.errors import ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
 from podium.evolve.lineage import read_schedule
+from podium.evolve.pool import Inline, Pods
+from podium.placing import place
 from podium.report.console import Console
 from podium.report.sink import OnReport, Sink
 from podium.roles.pod import Pod
@@ -76,15 +78,15 @@ def begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_repor
     """A new run in the folder `path`."""
     admit(path, fresh)
     with Interrupt() as interrupt, Sink(console(experiment, quiet), on_report) as sink:
-        pods = entrants.build_pods(experiment)
-        start = [_start_from(pod, experiment) for pod in pods] if experiment.train.start is not None else []
+        pool = place(experiment)
+        start = _start(pool, experiment)
         with Run.create(path, experiment.model_dump(mode="json"), fresh) as run, disk(run):
             orchestrator = entrants.orchestrator(experiment, run)
             orchestrator.population.enter()
             if start:
-                run.ledger.event(0, 0.0, "start", start[0])
+                run.ledger.event(0, 0.0, "start", start)
             sink.open(run, 0)
-            driver = Driver(pods, orchestrator, plan(experiment), sink, interrupt.happened)
+            driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
             driver.checkpoint()
             return finish(driver, sink, experiment)
 
@@ -98,8 +100,17 @@ def finish(driver: Driver, sink: Sink, experiment: Experiment) -> Result:
         sink.stop()
         return Result(driver.run.path, driver.run.ledger.top(), driver.step, reason)
     finally:
-        for pod in driver.pods:
-            pod.close()
+        driver.pool.close()
+
+
+def _start(pool: Pods, experiment: Experiment) -> dict[str, Any] | None:
+    """Where all members begin, if it is not with new weights."""
+    if experiment.train.start is None:
+        return None
+    if not isinstance(pool, Inline):
+        raise ConfigError("train.start", experiment.train.start, "null, or fleet=inline")
+    starts = [_start_from(pod, experiment) for pod in pool.pods]
+    return starts[0]
 
 
 def _start_from(pod: Pod, experiment: Experiment) -> dict[str, Any]:

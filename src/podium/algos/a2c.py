@@ -93,3 +93,6 @@ class A2C:
 
     def slot(self) -> Tree:
         return self.core.slot()
+
+    def drop(self) -> None:
+        self.core.drop()

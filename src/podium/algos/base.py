@@ -49,6 +49,9 @@ class Algorithm(Protocol):
     def slot(self) -> Tree:
         """Live tensors that belong to the row and not to what was learnt."""
 
+    def drop(self) -> None:
+        """Forget numbers that were drawn ahead, for a rollout that broke off: no checkpoint holds them."""
+
 
 def annealed(genes: dict[str, Tensor], names: tuple[str, ...], remaining: Tensor | None) -> dict[str, Tensor]:
     """Genes as they are used now: those in `names` fall linearly to zero over the run."""

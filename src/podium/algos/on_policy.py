@@ -88,6 +88,9 @@ class OnPolicy:
         stats = {"obs": self.obs_stats, "return": self.return_stats}
         return {"weights": self.net.state()} | {f"{k}_stats": s.state() for k, s in stats.items() if s is not None}
 
+    def drop(self) -> None:
+        self.noise.drop()
+
     def slot(self) -> Tree:
         return {"carried": self.carried}
 

@@ -157,3 +157,6 @@ class PPO:
 
     def slot(self) -> Tree:
         return self.core.slot()
+
+    def drop(self) -> None:
+        self.core.drop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +17,7 @@ from podium.bench import _agents
 from podium.bench._agents import Plan
 from podium.bench._side_by_side import Row, row
 from podium.core import config
+from podium.evolve.pool import Inline
 from podium.report.sink import Sink
 from podium.roles.evaluator import Evaluator
 from podium.roles.pod import Pod
@@ -40,8 +41,8 @@ def experiment(plan: Plan, strategy: str, threads: int, *, seed: int = 0, **sect
 class Evolving:
     """A run that goes on a few generations at a time, as if it were stopped and resumed: with a checkpoint each."""
 
-    def __init__(self, driver: Callable[[Callable[[], bool]], Driver]) -> None:
-        self._until = math.inf
+    def __init__(self, pods: Sequence[Pod], driver: Callable[[Callable[[], bool]], Driver]) -> None:
+        self.pods, self._until = pods, math.inf
         self.driver = driver(lambda: self.driver.orchestrator.generation >= self._until)
 
     def generations(self, number: int) -> float:
@@ -61,7 +62,9 @@ def evolving(experiment: Evolution) -> Iterator[Evolving]:
             orchestrator = entrants.orchestrator(experiment, run)
             orchestrator.population.enter()
             sink.open(run, 0)
-            made = Evolving(lambda stop: Driver(pods, orchestrator, training.plan(experiment), sink, stop))
+            made = Evolving(
+                pods, lambda stop: Driver(Inline(pods), orchestrator, training.plan(experiment), sink, stop)
+            )
             made.driver.checkpoint()
             try:
                 yield made

@@ -132,7 +132,7 @@ def event(events: int, threads: int, sections: dict[str, Any]) -> Row:
     settings, took = experiment(RL_ZOO, "truncation", threads, **sections | {"eval": {"episodes": 2}}), []
     start, copied = time.perf_counter(), 0
     with evolving(settings) as made:
-        population, (pod,) = made.driver.population, made.driver.pods
+        population, (pod,) = made.driver.population, made.pods
         cold = time.perf_counter() - start
         for _ in range(events + 1):
             outcome = pod.turn(Task(1, range(len(pod.ids))), lambda: made.driver.seconds, lambda: False)

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from podium.core.errors import ConfigError, PodiumError
 
-SELECTORS = {"env": "id", "algo": "name", "evolve": "strategy"}
+SELECTORS = {"env": "id", "algo": "name", "evolve": "strategy", "fleet": "kind"}
 """A word assigned to one of these sections sets its selector: `algo=ppo` is `algo.name=ppo`."""
 
 

@@ -11,10 +11,13 @@ from __future__ import annotations
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from podium.core.errors import PodiumError
+from podium.core.tree import Tree
 from podium.evolve.turn import Outcome, Refill, Refills, Task
+
+Log = Callable[[str], None]
 
 TIMES = 3
 """Times in a row that a pod may break down."""
@@ -58,6 +61,11 @@ def step(pool: Pool, orchestrator: Orchestrator) -> tuple[int, Outcome] | None:
         task = orchestrator.ask(pod, pool.seconds())
         if task is not None:
             pool.start(pod, task)
+    return finish(pool, orchestrator)
+
+
+def finish(pool: Pool, orchestrator: Orchestrator) -> tuple[int, Outcome] | None:
+    """Wait for a pod to be done, and act on it; None where no pod has a task."""
     done = pool.next()
     if done is not None:
         for pod, refills in orchestrator.tell(*done).items():
@@ -65,8 +73,47 @@ def step(pool: Pool, orchestrator: Orchestrator) -> tuple[int, Outcome] | None:
     return done
 
 
+class Pods(Pool, Protocol):
+    """A pool of true pods: what a driver needs besides, to keep them in a checkpoint."""
+
+    @property
+    def between_rounds(self) -> bool:
+        """Whether no pod is at work: the moment to save."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether `state` holds the envs, too."""
+        ...
+
+    def attach(self, seconds: Callable[[], float], stop: Callable[[], bool], log: Log | None) -> None:
+        """Begin: the run's clock, whether to cut evaluations short, and where tracebacks go; None: they end the run."""
+        ...
+
+    def do(self, pod: int, task: Task) -> Outcome:
+        """A task of a pod, now, while no other is at work."""
+        ...
+
+    def state(self) -> Tree: ...
+
+    def load(self, state: Tree) -> None: ...
+
+    def restart(self) -> None:
+        """End all episodes of pods whose envs a checkpoint cannot hold."""
+        ...
+
+    def like(self, pod: int) -> Tree:
+        """A member of a pod, for its names and shapes."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Worker(Protocol):
     """What a pool knows of a pod."""
+
+    @property
+    def exact(self) -> bool: ...
 
     def turn(self, task: Task, seconds: Callable[[], float], stop: Callable[[], bool]) -> Outcome: ...
 
@@ -76,24 +123,65 @@ class Worker(Protocol):
         """What comes of a task in which the pod broke down; it can be given tasks again."""
         ...
 
+    def state(self) -> Tree: ...
 
-class Inline:
-    """Pods of this process take turns: each has had one before any has the next, so that a run can be repeated.
+    def load(self, state: Tree) -> None: ...
 
-    Where a pod raises (its env, say), `log` is given the traceback and its members failed; the third time in a row ends
-    the run.
+    def restart(self) -> None: ...
+
+    def read(self, rows: Sequence[int]) -> Tree: ...
+
+    def close(self) -> None: ...
+
+
+class Careful:
+    """Gives a pod tasks. Where it raises (its env, say), all its members failed; the third time in a row is too often.
+
+    `log` is given the traceback; without one the error goes on its way.
     """
+
+    def __init__(self, pod: Worker, name: str, log: Log | None) -> None:
+        self._pod, self._name, self._log, self._broken = pod, name, log, 0
+
+    def turn(self, task: Task, seconds: Callable[[], float], stop: Callable[[], bool]) -> Outcome:
+        try:
+            outcome = self._pod.turn(task, seconds, stop)
+            self._broken = 0
+            return outcome
+        except PodiumError:
+            raise
+        except Exception as error:
+            if self._log is None:
+                raise
+            self._broken += 1
+            self._log(traceback.format_exc())
+            said = f"{type(error).__name__}: {error}"
+            if self._broken == TIMES:
+                text = f"{self._name} broke down {TIMES} times in a row ({said}); log.txt says where"
+                raise PodiumError(text) from error
+            return self._pod.broken(task, seconds(), said)
+
+
+W = TypeVar("W", bound=Worker)
+
+
+class Inline(Generic[W]):
+    """Pods of this process take turns: each has had one before any has the next, so that a run can be repeated."""
 
     def __init__(
         self,
-        pods: Sequence[Worker],
-        seconds: Callable[[], float],
+        pods: Sequence[W],
+        seconds: Callable[[], float] = lambda: 0.0,
         stop: Callable[[], bool] = lambda: False,
-        log: Callable[[str], None] | None = None,
+        log: Log | None = None,
     ) -> None:
-        self._pods, self.seconds, self._stop, self._log = pods, seconds, stop, log
+        self.pods = pods
         self._tasks: deque[tuple[int, Task]] = deque()
-        self._broken = [0] * len(pods)  # times in a row
+        self.attach(seconds, stop, log)
+
+    def attach(self, seconds: Callable[[], float], stop: Callable[[], bool], log: Log | None) -> None:
+        self.seconds, self._stop = seconds, stop
+        self._careful = [Careful(pod, f"pod {i}", log) for i, pod in enumerate(self.pods)]
 
     @property
     def between_rounds(self) -> bool:
@@ -101,7 +189,7 @@ class Inline:
         return not self._tasks
 
     def free(self) -> Iterable[int]:
-        return () if self._tasks else range(len(self._pods))
+        return () if self._tasks else range(len(self.pods))
 
     def start(self, pod: int, task: Task) -> None:
         self._tasks.append((pod, task))
@@ -113,24 +201,30 @@ class Inline:
         return pod, self.do(pod, task)
 
     def do(self, pod: int, task: Task) -> Outcome:
-        """A task of a pod, now."""
-        try:
-            outcome = self._pods[pod].turn(task, self.seconds, self._stop)
-            self._broken[pod] = 0
-        except PodiumError:
-            raise
-        except Exception as error:
-            if self._log is None:
-                raise
-            self._broken[pod] += 1
-            self._log(traceback.format_exc())
-            if self._broken[pod] == TIMES:
-                said = f"{type(error).__name__}: {error}"
-                raise PodiumError(
-                    f"pod {pod} broke down {TIMES} times in a row ({said}); log.txt says where"
-                ) from error
-            outcome = self._pods[pod].broken(task, self.seconds(), f"{type(error).__name__}: {error}")
-        return outcome
+        return self._careful[pod].turn(task, self.seconds, self._stop)
 
     def exchange(self, pod: int, refills: Sequence[Refill]) -> None:
-        self._pods[pod].exchange(refills)
+        self.pods[pod].exchange(refills)
+
+    @property
+    def exact(self) -> bool:
+        return all(pod.exact for pod in self.pods)
+
+    def state(self) -> Tree:
+        return {str(i): pod.state() for i, pod in enumerate(self.pods)}
+
+    def load(self, state: Tree) -> None:
+        for i, pod in enumerate(self.pods):
+            pod.load(state[str(i)])
+
+    def restart(self) -> None:
+        for pod in self.pods:
+            if not pod.exact:
+                pod.restart()
+
+    def like(self, pod: int) -> Tree:
+        return self.pods[pod].read([0])
+
+    def close(self) -> None:
+        for pod in self.pods:
+            pod.close()

@@ -198,7 +198,7 @@ class Population:
     def _keep(self, entry: Entry) -> None:
         if entry.snapshot is not None:
             info = {"step": entry.step, "fitness": entry.fitness, "kind": entry.kind, "trained": entry.trained}
-            self.run.snapshot(entry.member, entry.snapshot, info)
+            self.run.snapshot(entry.member, entry.snapshot, info, durable=False)  # checkpoints hold it, too
 
     def copy(self, pod: int, index: int, parent: Entry, genes: Genes, source: int | None = None) -> Refill:
         """Give a row to a child of `parent` with these genes; its weights come from a row of the pod or a snapshot."""

@@ -49,7 +49,9 @@ class EvolveSettings(Section):
     interval: int = Field(4096, ge=1, description="steps of each member between two of its evaluations")
     seconds: float | None = Field(None, gt=0, description="tournament: seconds between them, in place of interval")
     slice: int | None = Field(
-        None, ge=1, description="tournament: updates between two looks at who is ready; null: a quarter of the interval"
+        None,
+        ge=1,
+        description="updates between two reports of a pod, and looks at who is ready; null: a quarter of the interval",
     )
     burn_in: int = Field(0, ge=0, description="steps of each member before its first exchange")
     window: int = Field(1, ge=1, description="fitness is the mean of so many last evaluations")
@@ -78,7 +80,6 @@ class EvolveSettings(Section):
         least, length = LEAST.get(self.strategy, 2), f"the run's length, stop.steps={stop_steps}; set one of the two"
         if self.members < least:
             raise ConfigError("evolve.members", self.members, f"at least {least} for {self.strategy}")
-        self._check_use()
         if self.rivals > self.members:
             raise ConfigError("evolve.rivals", self.rivals, f"at most evolve.members, {self.members}")
         if stop_steps is not None and self.interval > stop_steps and self.seconds is None:
@@ -92,7 +93,7 @@ class EvolveSettings(Section):
         if self.strategy == "nsga2" and len(self.objectives) < 2:
             raise ConfigError("evolve.objectives", list(self.objectives), "two or more for nsga2")
 
-    def _check_use(self) -> None:
+    def check_use(self) -> None:
         """Refuse a setting that would change nothing."""
         used = {self.strategy, f"generator {self.generator}" if self.strategy == "tournament" else ""}
         for name, users in USED_BY.items():

@@ -23,10 +23,15 @@ from podium.evolve.turn import Outcome, Refill, Refills, Task
 
 
 class Tournament(Search):
-    """Drives any number of pods; ready points count steps, or seconds where `evolve.seconds` is set."""
+    """Drives any number of pods; ready points count steps, or seconds where `evolve.seconds` is set.
 
-    def __init__(self, population: Population) -> None:
+    Pods that take turns in one process are kept `in_step`: while one proves a lead the others wait, so that its kind
+    does not train less. Pods that run side by side wait for nobody.
+    """
+
+    def __init__(self, population: Population, in_step: bool = True) -> None:
         super().__init__(population)
+        self._in_step = in_step
         settings, n = population.settings, population.size
         self._interval = settings.interval if settings.seconds is None else settings.seconds
         turn = iter(range(1, n + 1))
@@ -36,8 +41,8 @@ class Tournament(Search):
         self._known: dict[tuple[int, int], float] = {}  # the same by pod and row
 
     def ask(self, pod: int, seconds: float) -> Task | None:
-        first = self.cut or self._owed
-        if first and pod not in first:  # it waits, so that a kind that has to prove itself does not train less
+        first = self.cut or (self._owed if self._in_step else ())
+        if first and pod not in first:
             return None
         if pod in self._owed:
             return self._owed[pod]

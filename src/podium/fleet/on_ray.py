@@ -7,6 +7,7 @@ are made anew for every group and reach the node through Ray.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import socket as sockets
@@ -95,6 +96,7 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
     """Join a cluster, or start one on this machine; whether it was started here."""
     if ray.is_initialized():
         return False
+    logging.getLogger("ray").setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address is None:
         room = max(machine.cores(), -(-int(1000 * size * cpus) // 1000))

@@ -22,6 +22,9 @@ from podium.fleet.keys import bind
 from podium.fleet.link import Handle, Wired
 from podium.fleet.node import Node, make, path_of, router, serve
 
+LAST = 2000
+"""Characters of what a node printed last."""
+
 
 def group(
     target: Any,
@@ -30,13 +33,12 @@ def group(
     each: Sequence[Sequence[Any]] = (),
     threads: int | None = None,
     environ: Sequence[Mapping[str, str]] = (),
-    log: Path | None = None,
     **named: Any,
 ) -> Group:
     """`size` nodes of a class, made of the arguments; `each` are more of them, a list a node.
 
     Cores are shared evenly, unless `threads` says how many each node may use. `environ` are variables, a mapping a
-    node. What nodes print goes to `log`, if there is one.
+    node. What a node prints is shown where it dies.
     """
     path, folder = path_of(target), Path(tempfile.mkdtemp(prefix="podium-"))
     share, count = threads or max(1, machine.cores() // size), iter(range(1 << 62))
@@ -44,7 +46,7 @@ def group(
     def launch(node: int) -> Process:
         spec = {"path": path, "args": [*args, *(each[node] if each else ())], "named": named, "search": sys.path}
         variables = {"OMP_NUM_THREADS": str(share), **(environ[node] if environ else {})}
-        return Process(Handle(f"node {node}", f"ipc://{folder}/{next(count)}"), spec, variables, log)
+        return Process(Handle(f"node {node}", f"ipc://{folder}/{next(count)}"), spec, variables)
 
     return Group(launch, size, closed=lambda: shutil.rmtree(folder, ignore_errors=True))
 
@@ -52,8 +54,9 @@ def group(
 class Process:
     """A node in a process of its own."""
 
-    def __init__(self, handle: Handle, spec: dict[str, Any], variables: Mapping[str, str], log: Path | None) -> None:
-        with log.open("ab") if log is not None else contextlib.nullcontext() as output:
+    def __init__(self, handle: Handle, spec: dict[str, Any], variables: Mapping[str, str]) -> None:
+        self._printed = Path(f"{_path(handle.address)}.log")
+        with self._printed.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "podium.fleet.processes"],
                 stdin=subprocess.PIPE,
@@ -70,7 +73,9 @@ class Process:
         code = self._process.poll()
         if code is None:
             return None
-        return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        printed = self._printed.read_text(errors="replace").strip() if self._printed.exists() else ""
+        return f"{how}; it last said: {printed[-LAST:]}" if printed else how
 
     def stop(self, grace: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -80,6 +85,10 @@ class Process:
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
                 self._process.stdin.close()
+
+
+def _path(address: str) -> Path:
+    return Path(address.removeprefix("ipc://"))
 
 
 def _end(session: int) -> None:
@@ -120,10 +129,10 @@ def _follow(lifeline: int, parent: int, address: str) -> None:
     while os.getppid() == parent:
         if select.select([lifeline], [], [], 0.5)[0] and not os.read(lifeline, 1024):
             break
-    path = Path(address.removeprefix("ipc://"))
-    path.unlink(missing_ok=True)
+    for file in (_path(address), Path(f"{_path(address)}.log")):
+        file.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
-        path.parent.rmdir()  # by the last of them
+        _path(address).parent.rmdir()  # by the last of them
     _end(os.getpid())
 
 

@@ -71,6 +71,7 @@ def pack(value: Any) -> list[Frame]:
         if isinstance(item, Tensor):
             return extension(_TENSOR, str(item.dtype).removeprefix("torch."), _TORCH, item.shape, _bytes_of(item))
         if isinstance(item, np.ndarray):
+            item = item.astype(item.dtype.newbyteorder("="), copy=False)
             body = np.ascontiguousarray(item).reshape(-1).view(np.uint8).data if item.nbytes else memoryview(b"")
             return extension(_ARRAY, item.dtype.name, _NUMPY, item.shape, body)
         if isinstance(item, np.generic):
@@ -120,7 +121,7 @@ def unpack(frames: Sequence[Frame]) -> Any:
 
     try:
         message = msgspec.msgpack.decode(frames[0], ext_hook=leaf)
-    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+    except (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RuntimeError, MemoryError) as error:
         raise WireError(f"wire: not a message ({error})") from error
     if not isinstance(message, list) or len(message) != 2 or message[0] != VERSION or isinstance(message[0], bool):
         raise WireError(f"wire: not a message of version {VERSION}")

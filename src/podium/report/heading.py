@@ -43,7 +43,7 @@ def kinds(config: Config, members: Iterable[Mapping[str, Any]]) -> list[str]:
     if len(entrants) < 2:
         return []
     count = Counter(row["kind"] for row in members if row["origin"] == "start")  # in the order of the entrants
-    width = max(map(len, count))
+    width = max(map(len, count), default=0)
     return [
         f"{name:<{width}}  {n} member{'s' * (n != 1)}  {words}".rstrip()
         for (name, n), words in zip(count.items(), _apart(entrants), strict=False)

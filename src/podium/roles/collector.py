@@ -19,17 +19,14 @@ class Collector:
         self.env, self._algorithm, self._streams = env, algorithm, streams
         self._rollout = Rollout(steps)
         self._carry: Tree = {}
-        self._left = 0  # actions of a rollout that are still to be taken; none between two rollouts
         self.obs = env.reset(streams)
 
     @torch.no_grad()
     def collect(self) -> Batch:
         """T steps of every env, `[M, T, E, ...]`; valid until the next call."""
         obs, carry, env, rollout = self.obs, self._carry, self.env, self._rollout
-        self._left = rollout.steps
         for t in range(rollout.steps):
             out, carry = self._algorithm.act(obs, carry, explore=True)
-            self._left -= 1
             action = out["action"]
             step = env.step(action)
             rollout.write(
@@ -47,16 +44,10 @@ class Collector:
         self.obs, self._carry = obs.clone(), carry
         return rollout.data
 
-    @torch.no_grad()
     def restart(self) -> None:
-        """End all episodes and begin new ones from the members' streams.
-
-        A rollout that broke off leaves a part of the noise that was drawn for it, which no checkpoint holds: use it up.
-        """
+        """End all episodes and begin new ones from the members' streams."""
+        self._algorithm.drop()
         self.obs, self._carry = self.env.reset(self._streams), {}
-        while self._left:
-            self._algorithm.act(self.obs, {}, explore=True)
-            self._left -= 1
 
 
 def finished(batch: Batch) -> tuple[Tensor, Tensor]:

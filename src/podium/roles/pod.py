@@ -113,6 +113,14 @@ class Pod:
         self.failed.fill_(True)
         return Outcome(task, int(self.steps[0]), seconds, self.failed.tolist(), error=error)
 
+    def adopt(self, ids: Sequence[int], steps: int, streams: Streams) -> None:
+        """Take the place of a pod that has come so far: members of these ids that all failed, and other dice."""
+        self.ids.copy_(torch.tensor(list(ids)))
+        self.steps.fill_(steps)
+        self.failed.fill_(True)
+        self.streams.load(streams.state())
+        self.restart()
+
     def exchange(self, refills: Sequence[Refill]) -> None:
         """Fill rows with new members, all at once: a row that is copied and filled is copied as it was."""
         copies = [r for r in refills if isinstance(r.source, int)]

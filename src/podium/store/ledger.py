@@ -6,12 +6,12 @@ import errno
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from podium.core.errors import PodiumError
-from podium.store import schema
+from podium.store import files, schema
 from podium.store.records import Member, Ranked, Score, to_json
 
 _COLUMNS = """id, parent, algo, fitness, coalesce(step, ended_step, born_step) AS steps,
@@ -25,6 +25,21 @@ ORDER BY status = 'failed', fitness DESC NULLS LAST, step NULLS LAST, id LIMIT ?
 """
 _BOARD = f"""
 SELECT {_COLUMNS}, front FROM board JOIN members ON member = id ORDER BY front, fitness DESC, step, id LIMIT ?
+"""
+_PROGRESS = """
+SELECT size, max(lived, coalesce(max(scores.step), 0)) AS step, coalesce(max(seconds), 0.0) AS seconds,
+    count(scores.step) AS evaluations
+FROM (
+    SELECT pod, sum(origin = 'start') AS size, max(max(born_step, coalesce(ended_step, 0))) AS lived
+    FROM members GROUP BY pod
+) AS pods JOIN members USING (pod) LEFT JOIN scores ON member = id GROUP BY pod
+"""
+_LAST_REPORT = "SELECT step, seconds FROM metrics ORDER BY rowid DESC LIMIT 1"
+_EXCHANGES = """
+SELECT * FROM (
+    SELECT id AS member, parent, lag(id) OVER (PARTITION BY pod, "row" ORDER BY id) AS replaced, pod, "row", origin,
+        born_step AS step, generation, genes FROM members
+) WHERE origin <> 'start' ORDER BY member
 """
 _REWIND = (
     "DELETE FROM board",
@@ -52,9 +67,8 @@ class Ledger:
 
     def sync(self) -> None:
         """Make all that was entered durable: before a checkpoint that counts on it."""
-        if self._link is not None:
-            with self._disk():
-                self._link.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        with suppress(FileNotFoundError):  # its log, which SQLite itself syncs only when nobody reads
+            files.sync(self.path.with_name(f"{self.path.name}-wal"))
 
     def close(self) -> None:
         """Let go of the file; a second call does nothing."""
@@ -176,6 +190,10 @@ class Ledger:
         rows = self._rows(_BOARD, limit) or self._rows(_TOP, limit)
         return [{"rank": rank, **row} for rank, row in enumerate(rows, 1)]
 
+    def progress(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """How far each pod has come (size, step, seconds, evaluations), and the step and seconds of the last report."""
+        return self._rows(_PROGRESS), self._rows(_LAST_REPORT)
+
     def training(self) -> bool:
         """Whether any member is still in training."""
         return bool(self._rows("SELECT 1 AS one FROM members WHERE status = 'training' LIMIT 1"))
@@ -194,7 +212,7 @@ class Ledger:
 
     def exchanges(self) -> list[dict[str, Any]]:
         """Every exchange: the member that took a row over, its parent (None: new weights) and the one it replaced."""
-        return self._rows("SELECT * FROM exchanges ORDER BY member")
+        return self._rows(_EXCHANGES)
 
     def events(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Every event, or those of one kind, in the order they were entered."""
@@ -212,24 +230,17 @@ class Ledger:
         if self._together:
             yield link
             return
-        with self._disk():
-            link.execute("BEGIN IMMEDIATE")
-            try:
-                yield link
-                link.execute("COMMIT")
-            except BaseException:
-                if link.in_transaction:
-                    link.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _disk(self) -> Iterator[None]:
-        """What SQLite says of a full or failing disk, as any file would say it."""
+        link.execute("BEGIN IMMEDIATE")
         try:
-            yield
-        except sqlite3.OperationalError as error:
-            full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
-            raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(self.path)) from error
+            yield link
+            link.execute("COMMIT")
+        except BaseException as error:
+            if link.in_transaction:
+                link.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                full = error.sqlite_errorcode == sqlite3.SQLITE_FULL
+                raise OSError(errno.ENOSPC if full else errno.EIO, str(error), str(self.path)) from error
+            raise
 
     def _rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
         if self._link is not None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from podium.core.errors import PodiumError
 
 _held: set[int] = set()
+LOOKS = 10
+"""Times to look for the lock, 5 ms apart: `held` may have it for an instant."""
 
 
 class RunLocked(PodiumError):
@@ -21,12 +24,14 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        for _ in range(LOOKS):
+            if free := _take(file, fcntl.LOCK_EX):
+                break
+            time.sleep(0.005)
+        if not free:
             holder = os.pread(file, 20, 0).decode(errors="replace").strip()
             os.close(file)
-            raise RunLocked(f"{path.parent}: another process (pid {holder}) is writing to this run") from error
+            raise RunLocked(f"{path.parent}: another process (pid {holder}) is writing to this run")
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
         self._file = file
@@ -42,7 +47,7 @@ class Lock:
 
 
 def held(path: Path) -> bool:
-    """Whether a living process holds the lock; in doubt, it does. A reader's look: it takes nothing."""
+    """Whether a living process holds the lock; in doubt, it does. A reader's look, over in an instant."""
     try:
         file = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -50,13 +55,17 @@ def held(path: Path) -> bool:
     except OSError:
         return True
     try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
+        return not _take(file, fcntl.LOCK_SH)
     finally:
         os.close(file)  # which gives a lock back, too
+
+
+def _take(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _forget() -> None:

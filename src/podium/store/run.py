@@ -96,17 +96,16 @@ class Run:
         with suppress(OSError), self.log_path.open("a", encoding="utf-8") as file:
             file.write(f"{datetime.now().isoformat(' ', 'seconds')}  {line}\n")
 
-    def snapshot(self, member: int, tree: Tree, info: dict[str, Any]) -> Path:
-        """Keep a member's weights, in place of its earlier ones; `sync` makes them durable."""
+    def snapshot(self, member: int, tree: Tree, info: dict[str, Any], durable: bool = True) -> Path:
+        """Keep a member's weights, in place of its earlier ones. What is not `durable` is so after `sync`."""
         path = self.snapshot_path(member)
-        tensors.save(path, tree, info, "member", durable=False)
-        self._unsynced.add(path)
+        tensors.save(path, tree, info, "member", durable)
+        if not durable:
+            self._unsynced.add(path)
         return path
 
     def sync(self) -> None:
         """Make snapshots and ledger outlast a power failure: they come often, so that happens at checkpoints only."""
-        if self._lock is None:
-            return
         for path in self._unsynced:
             with suppress(FileNotFoundError):
                 files.sync(path)
@@ -135,13 +134,9 @@ class Run:
 
     def close(self) -> None:
         """Close the ledger, then let another writer in."""
-        try:
-            self.sync()
-            self.ledger.close()
-        finally:
-            if self._lock is not None:
-                self._lock.release()
-            self._lock = None
+        self.ledger.close()
+        if self._lock is not None:
+            self._lock.release()
 
     def __enter__(self) -> Run:
         return self

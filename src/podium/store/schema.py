@@ -30,10 +30,6 @@ CREATE TABLE metrics (
 CREATE TABLE events (
     step INTEGER NOT NULL, seconds REAL NOT NULL, member INTEGER, kind TEXT NOT NULL, detail TEXT NOT NULL,
     turn INTEGER NOT NULL);
-CREATE VIEW exchanges AS SELECT * FROM (
-    SELECT id AS member, parent, lag(id) OVER (PARTITION BY pod, "row" ORDER BY id) AS replaced, pod, "row", origin,
-        born_step AS step, generation, genes, born_turn AS turn FROM members)
-    WHERE origin <> 'start';
 """
 
 

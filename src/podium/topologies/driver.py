@@ -14,10 +14,9 @@ from torch import Tensor
 from podium.core.tree import Tree
 from podium.evolve.apart import Apart
 from podium.evolve.generational import Generational
-from podium.evolve.pool import Inline, step
+from podium.evolve.pool import Pods, finish, step
 from podium.evolve.tournament import Tournament
 from podium.evolve.turn import Outcome
-from podium.roles.pod import Pod
 from podium.store import checkpoint
 from podium.store.run import Run
 
@@ -59,23 +58,23 @@ class Driver:
 
     def __init__(
         self,
-        pods: Sequence[Pod],
+        pool: Pods,
         orchestrator: Orchestrator,
         plan: Plan,
         sink: Sink,
         interrupted: Callable[[], bool],
     ) -> None:
-        self.pods, self.orchestrator, self.plan, self.sink = pods, orchestrator, plan, sink
+        self.pool, self.orchestrator, self.plan, self.sink = pool, orchestrator, plan, sink
         self.population = orchestrator.population
         self.population.note = sink.note
         self._interrupted = interrupted
         log = None if isinstance(orchestrator, Apart) else lambda text: self.run.log(text)  # nobody could replace them
-        self._pool = Inline(pods, lambda: self.seconds, interrupted, log)
+        pool.attach(lambda: self.seconds, interrupted, log)
         self._seconds_before, self._started = 0.0, time.perf_counter()
         self._saved = (-1, -1)  # step and turn of the checkpoint that was written or loaded last
         self._scheduled, self._restarts = True, False  # whether it was due; whether envs begin anew before they go on
         self._noted = -math.inf
-        self._window = [_Window(len(pod.ids)) for pod in pods]
+        self._window = [_Window(place.rows) for place in self.population.places]
 
     @property
     def run(self) -> Run:
@@ -95,20 +94,11 @@ class Driver:
         """Wall-clock seconds of the run, over all resumes."""
         return self._seconds_before + time.perf_counter() - self._started
 
-    @property
-    def exact(self) -> bool:
-        """Whether a checkpoint holds the envs, too."""
-        return all(pod.exact for pod in self.pods)
-
     def state(self) -> Tree:
-        return {
-            "pods": {str(i): pod.state() for i, pod in enumerate(self.pods)},
-            "orchestrator": self.orchestrator.state(),
-        }
+        return {"pods": self.pool.state(), "orchestrator": self.orchestrator.state()}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
-        for i, pod in enumerate(self.pods):
-            pod.load(state["pods"][str(i)])
+        self.pool.load(state["pods"])
         self.orchestrator.load(state["orchestrator"], info["orchestrator"])
         self._seconds_before = info["seconds"]
         self._saved, self._scheduled, self._restarts = (self.step, info["turn"]), info["scheduled"], True
@@ -119,15 +109,18 @@ class Driver:
         due = False
         while not (reason := self._stop()):
             self._restart()
-            self._take_in(step(self._pool, self.orchestrator))
+            self._take_in(step(self.pool, self.orchestrator))
             due = self.step // plan.checkpoint_every != saved // plan.checkpoint_every
-            if due and self._pool.between_rounds and not self._stop():
+            if due:
+                self._rest()
+            if due and not self._stop():
                 self.checkpoint()
                 saved, due = self.step, False
             if (now := time.perf_counter()) - reported >= plan.report_seconds:
                 total = self.population.total_steps
                 self._report((total - at) / (now - reported))
                 reported, at = now, total
+        self._rest()
         if reason != "interrupted":
             self._complete()
             if isinstance(self.orchestrator, Apart):  # a checkpoint does not hold its snapshots, and comes after them
@@ -137,24 +130,30 @@ class Driver:
             self._close()  # after the checkpoint, so that a run that is extended goes on as a longer one would have
             for rows, steps in zip(self.population.rows, self.population.steps, strict=True):
                 self.run.ledger.finish([row.member for row in rows], steps)
+        self.run.sync()
         return reason
 
+    def _rest(self) -> None:
+        """Wait until no pod is at work."""
+        while not self.pool.between_rounds:
+            self._take_in(finish(self.pool, self.orchestrator))
+
     def _complete(self) -> None:
-        """Do what was begun."""
-        while not self._pool.between_rounds or (self.orchestrator.cut and not self._interrupted()):
-            self._take_in(step(self._pool, self.orchestrator))
+        """Make up for evaluations that were cut short."""
+        while self.orchestrator.cut and not self._interrupted():
+            self._take_in(step(self.pool, self.orchestrator))
 
     def _close(self) -> None:
         """Score what was trained since the last evaluation."""
-        for pod in range(len(self.pods)):
+        for pod in range(len(self.population.places)):
             while (task := self.orchestrator.last(pod)) is not None and not self._interrupted():
-                self.orchestrator.tell(pod, self._pool.do(pod, task))
+                self.orchestrator.tell(pod, self.pool.do(pod, task))
 
     def _stop(self) -> str | None:
         plan, orchestrator = self.plan, self.orchestrator
         if orchestrator.failed():
             return "failed"
-        if self._interrupted() and self._pool.between_rounds:
+        if self._interrupted():
             return "interrupted"
         if plan.stop_steps is not None and self.step >= plan.stop_steps:
             return "steps"
@@ -186,7 +185,7 @@ class Driver:
         info = {
             "seconds": self.seconds,
             "events": self.sink.position(),
-            "exact": self.exact,
+            "exact": self.pool.exact,
             "scheduled": scheduled,
             "turn": self.run.ledger.turn,
             "orchestrator": self.orchestrator.info(),
@@ -197,9 +196,8 @@ class Driver:
 
     def _restart(self) -> None:
         """New episodes in envs that a checkpoint cannot hold; as late as this, as it may be written once more."""
-        for pod in self.pods if self._restarts else ():
-            if not pod.exact:
-                pod.restart()
+        if self._restarts:
+            self.pool.restart()
         self._restarts = False
 
     def _take_in(self, done: tuple[int, Outcome] | None) -> None:

@@ -1,0 +1,75 @@
+"""Where pods are: in this process, or on the nodes of a fleet. What they do is the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from podium import entrants
+from podium.core import machine
+from podium.core.streams import Streams
+from podium.core.tree import Tree
+from podium.evolve.pool import Careful, Inline, Pods
+from podium.evolve.turn import Refill, Task
+from podium.fleet import engines
+from podium.settings import Evolution, Experiment
+from podium.topologies.afar import Afar
+
+
+def place(experiment: Experiment) -> Pods:
+    """The pods of an experiment, untrained."""
+    fleet = experiment.fleet if isinstance(experiment, Evolution) else None
+    if fleet is None or fleet.kind == "inline":
+        return Inline(entrants.build_pods(experiment))
+    seats, config = entrants.seats(experiment), experiment.model_dump(mode="json")
+    more: dict[str, Any] = {"threads": fleet.threads}
+    if fleet.kind == "ray":
+        more |= {"address": fleet.address, "cpus": fleet.cpus, "gpus": fleet.gpus}
+    group = engines.engine(fleet.kind)(PodNode, len(seats), config, each=[[i] for i in range(len(seats))], **more)
+    return Afar(group, [seat.rows for seat in seats], fleet.timeout)
+
+
+class PodNode:
+    """A pod as a node: the same methods, in terms that the wire carries."""
+
+    def __init__(self, config: dict[str, Any], seat: int) -> None:
+        experiment = entrants.validate(config)
+        self._seed = experiment.seed
+        self._notes: list[str] = []
+        machine.keep_memory()
+        machine.use_threads(entrants.threads(experiment))
+        self._pod = entrants.build_pod(experiment, seat)
+        self._careful = Careful(self._pod, f"pod {seat}", self._notes.append)
+
+    def about(self) -> dict[str, Any]:
+        """What a driver asks once."""
+        return {"exact": self._pod.exact, "like": self._pod.read([0])}
+
+    def turn(self, task: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Do a task that begins at `seconds` of the run; its outcome, and the tracebacks on the way."""
+        start = time.perf_counter()
+        outcome = self._careful.turn(Task(**task), lambda: seconds + time.perf_counter() - start, lambda: False)
+        said, self._notes[:] = list(self._notes), []
+        names = ("steps", "seconds", "failed", "report", "evaluation", "members", "ids", "error")
+        return {"notes": said, **{name: getattr(outcome, name) for name in names}}
+
+    def exchange(self, refills: Sequence[Mapping[str, Any]]) -> None:
+        self._pod.exchange([Refill(**refill) for refill in refills])
+
+    def adopt(self, ids: Sequence[int], steps: int, life: int) -> None:
+        """Take the place of a pod that was lost: its rows, with nobody in them yet, and dice of their own."""
+        self._pod.adopt(ids, steps, Streams(self._seed, [f"{member}, life {life}" for member in ids]))
+
+    def state(self) -> Tree:
+        return self._pod.state()
+
+    def load(self, state: Tree) -> None:
+        self._pod.load(state)
+
+    def restart(self) -> None:
+        if not self._pod.exact:
+            self._pod.restart()
+
+    def close(self) -> None:
+        self._pod.close()
