@@ -32,6 +32,10 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
     tree = _lay(groups, files, overrides, name)
     if entrants := _entrants(tree):
         tree["evolve"]["entrants"] = [_entrant(entrant, groups, files, overrides) for entrant in entrants]
+        names = [entrant["algo"]["name"] for entrant in tree["evolve"]["entrants"]]
+        word = groups["algo"][0] if "algo" in groups else names[0]
+        if word not in names:
+            raise PodiumError(f"{word}: not one of evolve.entrants, {', '.join(names)}; add it or leave it out")
         tree |= tree["evolve"]["entrants"][0]  # in place of what the words say of another algorithm
     return tree
 
@@ -107,6 +111,8 @@ def _entrant(
     if set(own) - {"algo", "net"} or not isinstance(own.get("algo", {}), Mapping):
         raise ConfigError("evolve.entrants", entrant, allowed)
     name = own.get("algo", {}).get("name")
+    if name is None:
+        raise ConfigError("evolve.entrants", entrant, f"{allowed}; this one names no algorithm")
     known = [preset for preset, (group, _) in presets().items() if group == "algo"]
     if not isinstance(name, str) or (name not in known and ":" not in name):
         raise UnknownName("evolve.entrants", str(name), known, f"{allowed}; algorithms: {', '.join(known)}")

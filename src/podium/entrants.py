@@ -64,6 +64,8 @@ def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int, said: Co
     settings = experiments.algorithm(algo.get("name")).Settings
     hyper.check(config.build(settings, algo, "algo"), _share(evolve, i))  # a range must not hide what is wrong
     config.build(NetSettings, net, "net")
+    if "anneal" in said and algo.get("anneal"):
+        raise ConfigError("algo.anneal", algo["anneal"], "[]: evolution makes the schedules")
     declared = hyper.genes(settings)
     ranges = [name for name in declared if isinstance(algo.get(name), list | tuple)]
     each = [name for name in declared if isinstance(algo.get(name), Mapping)]

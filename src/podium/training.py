@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,7 +53,9 @@ def train(
     if "evolve" in settings:
         raise PodiumError("evolve: these settings are for podium evolve; podium train has members that never meet")
     if schedule is not None:
-        replayed = {"train": {"schedule": read_schedule(Path(schedule))}, "algo": {"anneal": []}}
+        steps_of_genes = read_schedule(Path(schedule))
+        _no_other_values(steps_of_genes, said(words)[0])
+        replayed = {"train": {"schedule": steps_of_genes}, "algo": {"anneal": []}}
         settings = config.merge(settings, replayed)
     experiment = entrants.validate(settings)
     path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{experiment.algo.name}")
@@ -70,8 +72,16 @@ def evolve(
     """Evolve a population as `podium evolve WORDS -o OUT` does; `on_report` is called with every report."""
     experiment = entrants.validate(entrants.complete(compose(words), said(words)))
     strategy = experiment.evolve.strategy if isinstance(experiment, Evolution) else ""
-    path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{experiment.algo.name}-{strategy}")
+    algos = "-".join(dict.fromkeys(kind.algo.name for kind in entrants.kinds(experiment)))
+    path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{algos}-{strategy}")
     return begin(experiment, path, fresh, quiet, on_report)
+
+
+def _no_other_values(schedule: Sequence[Mapping[str, Any]], said: Collection[str]) -> None:
+    """A gene has one value at a time: that of the schedule."""
+    for name in sorted(said):
+        if any(name in part["genes"] for part in schedule):
+            raise PodiumError(f"algo.{name}: the schedule sets it; leave it out, or take it out of the schedule")
 
 
 def begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_report: OnReport | None) -> Result:

@@ -146,3 +146,14 @@ def test_random_and_mutated_frames_are_refused_or_harmless():
     deep = b"\x91" * 100_000
     with pytest.raises(WireError):
         unpack([deep])
+
+
+def test_the_order_of_bytes_is_this_machine_s():
+    foreign = np.array([1.0, 2.0], np.dtype("float32").newbyteorder())
+    assert copy(foreign).tolist() == [1.0, 2.0]
+
+
+def test_a_shape_beyond_all_bounds_is_refused():
+    leaf = msgspec.msgpack.Ext(1, msgspec.msgpack.encode(["float32", [0, 2**62, 4], 1]))
+    with pytest.raises(WireError):
+        unpack([msgspec.msgpack.encode([1, leaf]), b""])

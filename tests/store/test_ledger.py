@@ -518,3 +518,14 @@ def test_a_full_disk_is_an_os_error_and_the_ledger_goes_on(ledger: Ledger) -> No
     ledger._link.execute("PRAGMA max_page_count = 100000")
     ledger.event(1, 0.1, "small")
     assert [e["kind"] for e in ledger.events()] == ["small"]
+
+
+def test_exchanges_are_read_from_who_sat_where(tmp_path):
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        seats = [(None, 0, "start"), (None, 1, "start"), (1, 0, "copy"), (None, 1, "fresh"), (2, 0, "copy")]
+        ledger.add_members(
+            Member(i, "ppo", parent=parent, row=row, born_step=10 * i, origin=origin)
+            for i, (parent, row, origin) in enumerate(seats)
+        )
+        found = [(e["member"], e["parent"], e["replaced"], e["step"]) for e in ledger.exchanges()]
+        assert found == [(2, 1, 0, 20), (3, None, 1, 30), (4, 2, 2, 40)]

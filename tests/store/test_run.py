@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -200,3 +201,31 @@ def test_next_name_counts(tmp_path: Path) -> None:
         (base / name).mkdir(parents=True)
     assert next_name("cartpole-ppo", base) == base / "cartpole-ppo-10"
     assert next_name("ALE/Pong v5", base) == base / "ALE-Pong-v5-1"
+
+
+def test_a_checkpoint_comes_after_all_that_it_counts_on(tmp_path, monkeypatch):
+    """Snapshots, names, and the ledger's log, though somebody reads it: synced first, whatever SQLite would do."""
+    synced = []
+    sync = os.fsync
+
+    def watched(file):
+        synced.append(Path(os.readlink(f"/proc/self/fd/{file}")).name)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    with Run.create(tmp_path / "run", CONFIG) as run:
+        run.ledger.event(0, 0.0, "begin")
+        reader = sqlite3.connect(run.path / "ledger.sqlite", isolation_level=None)
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM events").fetchall()
+        run.ledger.event(1, 0.0, "more")
+        run.snapshot(3, {"w": torch.zeros(1, 2)}, {}, durable=False)
+        synced.clear()
+        run.snapshot(4, {"w": torch.zeros(1, 2)}, {}, durable=False)
+        assert synced == []
+        run.sync()
+        assert sorted(synced) == sorted(["3.safetensors", "4.safetensors", "members", "ledger.sqlite-wal"])
+        synced.clear()
+        run.snapshot(5, {"w": torch.zeros(1, 2)}, {})
+        assert len(synced) == 2 and synced[1] == "members"
+        reader.close()

@@ -146,7 +146,7 @@ def check(settings: BaseModel, members: int, section: str = "algo") -> None:
         value, field = getattr(settings, name), f"{section}.{name}"
         if isinstance(value, dict):
             if len(value["each"]) != members:
-                have = f"{len(value['each'])} values for {members} members (train.members)"
+                have = f"{len(value['each'])} values for {members} members"
                 raise ConfigError(field, value, f"`each` needs one value for every member, and these are {have}")
             if not all(declared.valid(v) for v in value["each"]):
                 raise ConfigError(field, value, declared.allowed())

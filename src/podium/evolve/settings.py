@@ -82,6 +82,8 @@ class EvolveSettings(Section):
             raise ConfigError("evolve.members", self.members, f"at least {least} for {self.strategy}")
         if self.rivals > self.members:
             raise ConfigError("evolve.rivals", self.rivals, f"at most evolve.members, {self.members}")
+        if self.top > self.capacity:
+            raise ConfigError("evolve.top", self.top, f"at most the leaderboard's size, {self.capacity}")
         if stop_steps is not None and self.interval > stop_steps and self.seconds is None:
             raise ConfigError("evolve.interval", self.interval, f"at most {length}")
         if stop_steps is not None and self.burn_in >= stop_steps:
