@@ -68,8 +68,7 @@ class PodNode:
         self._pod.load(state)
 
     def restart(self) -> None:
-        if not self._pod.exact:
-            self._pod.restart()
+        self._pod.restart()
 
     def close(self) -> None:
         self._pod.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,9 +67,12 @@ def resume(
         return begin(experiment, Path(path), True, quiet, on_report)  # it was killed before it had begun
     with Run.open(Path(path)) as reader:
         saved = _read(Path(path), step)
-    with Interrupt() as interrupt, Sink(console(experiment, quiet), on_report) as sink:
+    with (
+        Interrupt() as interrupt,
+        Sink(console(experiment, quiet), on_report) as sink,
+        closing(place(experiment)) as pool,
+    ):
         orchestrator = entrants.orchestrator(experiment, reader)
-        pool = place(experiment)
         driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
         _load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)

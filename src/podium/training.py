@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,11 @@ def _no_other_values(schedule: Sequence[Mapping[str, Any]], said: Collection[str
 def begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_report: OnReport | None) -> Result:
     """A new run in the folder `path`."""
     admit(path, fresh)
-    with Interrupt() as interrupt, Sink(console(experiment, quiet), on_report) as sink:
-        pool = place(experiment)
+    with (
+        Interrupt() as interrupt,
+        Sink(console(experiment, quiet), on_report) as sink,
+        closing(place(experiment)) as pool,
+    ):
         start = _start(pool, experiment)
         with Run.create(path, experiment.model_dump(mode="json"), fresh) as run, disk(run):
             orchestrator = entrants.orchestrator(experiment, run)
@@ -102,15 +105,12 @@ def begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_repor
 
 
 def finish(driver: Driver, sink: Sink, experiment: Experiment) -> Result:
-    """Train to the end and tidy up."""
-    try:
-        sink.start(f"{_title(experiment)}  ->  {driver.run.path}")
-        reason = driver.train()
-        driver.run.log(f"stopped at step {driver.step}: {reason}")
-        sink.stop()
-        return Result(driver.run.path, driver.run.ledger.top(), driver.step, reason)
-    finally:
-        driver.pool.close()
+    """Train to the end."""
+    sink.start(f"{_title(experiment)}  ->  {driver.run.path}")
+    reason = driver.train()
+    driver.run.log(f"stopped at step {driver.step}: {reason}")
+    sink.stop()
+    return Result(driver.run.path, driver.run.ledger.top(), driver.step, reason)
 
 
 def _start(pool: Pods, experiment: Experiment) -> dict[str, Any] | None:

@@ -63,6 +63,7 @@ def group(
     path, keys, folder = path_of(target), Keys.new(), Path(tempfile.mkdtemp(prefix="podium-"))
     share, mine = threads or max(1, machine.cores() // size), free[:size]
     _taken.update(mine)
+    _folders.add(folder)
     for node, r in enumerate(mine):  # all at once: they start side by side
         what = {"path": path, "args": [*args, *(each[node] if each else ())], "named": named, "search": sys.path}
         home = {"machine": machine.identity(), "folder": str(folder), "keys": keys.plain(), "threads": share}
@@ -79,6 +80,7 @@ def group(
 
 
 _taken: set[int] = set()
+_folders: set[Path] = set()
 
 
 class Rank:
@@ -114,6 +116,7 @@ def serve_rank() -> None:
         sys.path[:] = [*spec["search"], *(p for p in sys.path if p not in spec["search"])]
         machine.use_threads(spec["threads"])
         socket = router()
+        _folders.add(Path(spec["folder"]))
         if spec["machine"] == machine.identity():
             where = bind(socket, f"ipc://{spec['folder']}/{os.getpid()}-{time.monotonic_ns()}", None)
         else:
@@ -128,6 +131,8 @@ def abort() -> NoReturn:
     """End the whole job because of what went wrong here: the others would wait for ever."""
     traceback.print_exc()
     print(f"rank {rank()} failed: the job ends with it", file=sys.stderr, flush=True)
+    for folder in _folders:
+        shutil.rmtree(folder, ignore_errors=True)
     MPI.COMM_WORLD.Abort(1)
     raise SystemExit(1)
 

@@ -29,7 +29,7 @@ class Afar:
         self._ids: list[Sequence[int]] = [[-1] * n for n in rows]
         self._busy, self._since = [0.0] * len(rows), time.perf_counter()
         try:
-            self._about = self._call_all("about")
+            self._about = group.all("about", timeout=timeout)
         except BaseException:
             self.close()
             raise
@@ -111,7 +111,13 @@ class Afar:
         results(mine)
 
     def state(self) -> Tree:
-        return {str(pod): state for pod, state in enumerate(self._call_all("state"))}
+        """NodeLost if a pod is gone: `next` says so, too."""
+        calls = [self._group.one(pod, "state", timeout=self._timeout) for pod in range(len(self._rows))]
+        try:
+            return {str(pod): state for pod, state in enumerate(results(calls))}
+        except NodeLost:
+            self._at_work |= {pod: (Task(0), calls[pod]) for pod in self._group.lost()}
+            raise
 
     def load(self, state: Tree) -> None:
         each = [self._group.one(pod, "load", state[str(pod)], timeout=self._timeout) for pod in range(len(self._rows))]
@@ -121,10 +127,9 @@ class Afar:
             self._steps[pod], self._ids[pod] = int(slot["steps"][0]), slot["ids"].tolist()
 
     def restart(self) -> None:
-        self._call_all("restart")
-
-    def _call_all(self, method: str) -> list[Any]:
-        return self._group.all(method, timeout=self._timeout)
+        for pod, about in enumerate(self._about):
+            if not about["exact"]:
+                self._aside(pod, "restart")
 
     def close(self) -> None:
         self._group.close()

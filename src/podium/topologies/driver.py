@@ -17,6 +17,7 @@ from podium.evolve.generational import Generational
 from podium.evolve.pool import Pods, finish, step
 from podium.evolve.tournament import Tournament
 from podium.evolve.turn import Outcome
+from podium.fleet.errors import NodeLost
 from podium.store import checkpoint
 from podium.store.run import Run
 
@@ -182,6 +183,7 @@ class Driver:
         if self._saved == now:
             return
         scheduled |= self._saved[0] == self.step and self._scheduled
+        state = self._whole_state()
         info = {
             "seconds": self.seconds,
             "events": self.sink.position(),
@@ -191,8 +193,16 @@ class Driver:
             "orchestrator": self.orchestrator.info(),
         }
         self.run.sync()  # before the checkpoint that counts on it
-        checkpoint.write(self.run.path, self.step, self.state(), info)
+        checkpoint.write(self.run.path, self.step, state, info)
         self._saved, self._scheduled, self._restarts = now, scheduled, True
+
+    def _whole_state(self) -> Tree:
+        """The state of all pods at one moment; where one is lost meanwhile, of that which takes its place."""
+        while True:
+            try:
+                return self.state()
+            except NodeLost:
+                self._rest()
 
     def _restart(self) -> None:
         """New episodes in envs that a checkpoint cannot hold; as late as this, as it may be written once more."""
