@@ -58,7 +58,7 @@ def inline(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_results_do_not_depend_on_the_engine(
     fleet: str, strategy: str, inline: dict[str, Path], tmp_path: Path
 ) -> None:
-    podium.evolve(*SHORT, strategy, f"fleet={fleet}", out=tmp_path / "run")
+    podium.evolve(*SHORT, strategy, f"fleet={fleet}", "fleet.pods=1", out=tmp_path / "run")
     assert books(tmp_path / "run") == books(inline[strategy])
     for member in (inline[strategy] / "members").iterdir():
         assert member.read_bytes() == (tmp_path / "run" / "members" / member.name).read_bytes()
@@ -68,7 +68,7 @@ def test_results_do_not_depend_on_the_engine(
 @pytest.mark.parametrize("strategy", ["tournament", "truncation", "nsga2"])
 def test_several_pods(strategy: str, tmp_path: Path) -> None:
     more = ("evolve.objectives=[return,-switching]",) if strategy == "nsga2" else ()
-    result = podium.evolve(*SHORT, strategy, "fleet=processes", "fleet.pods=2", *more, out=tmp_path / "run")
+    result = podium.evolve(*SHORT, strategy, "fleet=processes", *more, out=tmp_path / "run")
     assert result.reason == "steps" and result.top[0]["fitness"] is not None
     with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
         assert {m["pod"] for m in ledger.members()} == {0, 1}

@@ -159,8 +159,8 @@ class Seat:
 def seats(experiment: Experiment) -> list[Seat]:
     """The pods of an experiment: one a kind, or as many as the fleet has, dealt evenly to the kinds."""
     each = kinds(experiment)
-    asked = experiment.fleet.pods if isinstance(experiment, Evolution) else None
-    pods = asked if isinstance(asked, int) else len(each)
+    asked = experiment.fleet.pods if isinstance(experiment, Evolution) else "auto"
+    pods = len(each) if asked == "auto" else asked
     found, first = [], 0
     for i, kind in enumerate(each):
         members = kind.train.members

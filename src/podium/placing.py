@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from podium import entrants
@@ -15,6 +17,32 @@ from podium.evolve.turn import Refill, Task
 from podium.fleet import engines
 from podium.settings import Evolution, Experiment
 from podium.topologies.afar import Afar
+
+
+def settle(experiment: Experiment) -> Experiment:
+    """With the number of pods that the fleet has room for, where it is left open: a resume keeps it."""
+    if not isinstance(experiment, Evolution) or experiment.fleet.pods != "auto":
+        return experiment
+    fleet, kinds = experiment.fleet, len(entrants.kinds(experiment))
+    room = engines.room(fleet.kind, kinds, fleet.address, fleet.cpus)
+    pods = min(experiment.evolve.members, max(kinds, room))
+    return experiment.model_copy(update={"fleet": fleet.model_copy(update={"pods": pods})})
+
+
+@contextmanager
+def job(fleet: object) -> Iterator[None]:
+    """What follows is done once, however often the command was started: under mpiexec by rank 0, which others serve."""
+    kind = fleet.get("kind") if isinstance(fleet, Mapping) else None
+    if kind != "mpi" or not on_mpi().launched():
+        yield
+        return
+    with on_mpi().job():
+        yield
+
+
+def on_mpi() -> Any:
+    """The module, imported only where it is needed."""
+    return import_module("podium.fleet.on_mpi")
 
 
 def place(experiment: Experiment) -> Pods:

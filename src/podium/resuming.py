@@ -14,7 +14,7 @@ from podium.core import config, hyper, tree
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
 from podium.evolve.pool import Inline
-from podium.placing import place
+from podium.placing import job, place
 from podium.report.sink import OnReport, Sink
 from podium.settings import Evolution, Experiment
 from podium.store import checkpoint, tensors
@@ -57,16 +57,28 @@ def resume(
     Everything is checked, and the checkpoint is in memory, before anything on disk changes.
     """
     old = config_of(Path(path))
+    with job(old.get("fleet")):
+        return _resume(Path(path), old, overrides, step, quiet, on_report)
+
+
+def _resume(
+    path: Path,
+    old: dict[str, Any],
+    overrides: Sequence[str],
+    step: int | None,
+    quiet: bool,
+    on_report: OnReport | None,
+) -> Result:
     merged = config.merge(old, *(config.override(word) for word in overrides))
     complete = experiments.record(merged).model_dump(mode="json")
     changed = _changed(experiments.record(old).model_dump(mode="json"), complete)
     if "stop.steps" in changed:
-        _check_steps(Path(path), complete["stop"]["steps"], step)
+        _check_steps(path, complete["stop"]["steps"], step)
     experiment = entrants.validate(merged)
-    if not checkpoint.found(Path(path)) and not any((Path(path) / "members").glob("*")):
-        return begin(experiment, Path(path), True, quiet, on_report)  # it was killed before it had begun
-    with Run.open(Path(path)) as reader:
-        saved = _read(Path(path), step)
+    if not checkpoint.found(path) and not any((path / "members").glob("*")):
+        return begin(experiment, path, True, quiet, on_report)  # it was killed before it had begun
+    with Run.open(path) as reader:
+        saved = _read(path, step)
     with (
         Interrupt() as interrupt,
         Sink(console(experiment, quiet), on_report) as sink,
@@ -76,7 +88,7 @@ def resume(
         driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
         _load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)
-        with Run.open(Path(path), write=True) as run, disk(run):
+        with Run.open(path, write=True) as run, disk(run):
             if (run.config, checkpoint.found(run.path)) != (old, saved.found):
                 raise PodiumError(f"{run.path}: another process has just written to this run; try again")
             driver.run = run

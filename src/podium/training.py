@@ -17,7 +17,7 @@ from podium.core.errors import ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
 from podium.evolve.lineage import read_schedule
 from podium.evolve.pool import Inline, Pods
-from podium.placing import place
+from podium.placing import job, place, settle
 from podium.report.console import Console
 from podium.report.sink import OnReport, Sink
 from podium.roles.pod import Pod
@@ -70,11 +70,13 @@ def evolve(
     on_report: OnReport | None = None,
 ) -> Result:
     """Evolve a population as `podium evolve WORDS -o OUT` does; `on_report` is called with every report."""
-    experiment = entrants.validate(entrants.complete(compose(words), said(words)))
-    strategy = experiment.evolve.strategy if isinstance(experiment, Evolution) else ""
-    algos = "-".join(dict.fromkeys(kind.algo.name for kind in entrants.kinds(experiment)))
-    path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{algos}-{strategy}")
-    return begin(experiment, path, fresh, quiet, on_report)
+    tree = compose(words)
+    with job(tree.get("fleet")):
+        experiment = settle(entrants.validate(entrants.complete(tree, said(words))))
+        strategy = experiment.evolve.strategy if isinstance(experiment, Evolution) else ""
+        algos = "-".join(dict.fromkeys(kind.algo.name for kind in entrants.kinds(experiment)))
+        path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{algos}-{strategy}")
+        return begin(experiment, path, fresh, quiet, on_report)
 
 
 def _no_other_values(schedule: Sequence[Mapping[str, Any]], said: Collection[str]) -> None:

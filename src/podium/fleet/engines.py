@@ -5,10 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib import import_module
 
+from podium.core import machine
 from podium.core.errors import UnknownName
 from podium.fleet.group import Group
 
 ENGINES = {"inline": "inline", "processes": "processes", "ray": "on_ray", "mpi": "on_mpi"}
+
+
+def room(name: str, kinds: int, address: str | None, cpus: float) -> int:
+    """How many nodes an engine has room for; in this process one for each of some kinds."""
+    if name == "inline":
+        return kinds
+    if name == "processes":
+        return machine.cores()
+    found: int = import_module(f"podium.fleet.{ENGINES[name]}").room(address, cpus)
+    return found
 
 
 def engine(name: str) -> Callable[..., Group]:

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,12 +51,37 @@ def rank() -> int:
     return MPI.COMM_WORLD.Get_rank()
 
 
+def room(address: str | None, cpus: float) -> int:
+    """All ranks but the first."""
+    _need_mpiexec()
+    return MPI.COMM_WORLD.Get_size() - 1
+
+
+def _need_mpiexec() -> None:
+    if not launched():
+        raise ConfigError("fleet", "mpi", "under mpiexec only, for example: mpiexec -n 4 podium evolve ... fleet=mpi")
+
+
+@contextmanager
+def job() -> Iterator[None]:
+    """On rank 0 what follows; the other ranks serve it meanwhile, and end. A rank that fails ends all."""
+    if rank():
+        try:
+            serve_rank()
+        except Exception:
+            abort()
+        raise SystemExit(0)
+    try:
+        yield
+    finally:
+        end()
+
+
 def group(
     target: Any, size: int, *args: Any, each: Sequence[Sequence[Any]] = (), threads: int | None = None, **named: Any
 ) -> Group:
     """`size` nodes of a class on the ranks from 1 on that are free; `each` are more arguments, a list a node."""
-    if not launched():
-        raise ConfigError("fleet", "mpi", "under mpiexec only, for example: mpiexec -n 4 podium evolve ... fleet=mpi")
+    _need_mpiexec()
     free = [r for r in range(1, MPI.COMM_WORLD.Get_size()) if r not in _taken]
     if size > len(free):
         ranks = MPI.COMM_WORLD.Get_size()

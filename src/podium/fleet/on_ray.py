@@ -92,6 +92,14 @@ def group(
         raise
 
 
+def room(address: str | None, cpus: float) -> int:
+    """As many nodes as the cluster has CPUs for; of one that is still to be started, this machine's cores."""
+    if address is None and not ray.is_initialized():
+        return max(1, int(machine.cores() / cpus))
+    connect(address, 1, cpus)
+    return max(1, int(ray.cluster_resources().get("CPU", 0) / cpus))  # type: ignore[no-untyped-call]
+
+
 def connect(address: str | None, size: int, cpus: float) -> bool:
     """Join a cluster, or start one on this machine; whether it was started here."""
     if ray.is_initialized():

@@ -14,8 +14,9 @@ class FleetSettings(Section):
     """`fleet.*`"""
 
     kind: Literal["inline", "processes", "ray", "mpi"] = Field("inline", description="where pods run")
-    pods: int | Literal["auto"] | None = Field(
-        None, description="how many share the members; null: one a kind of members; auto: one a core, or a rank of MPI"
+    pods: int | Literal["auto"] = Field(
+        "auto",
+        description="how many share the members; auto: inline one a kind, else one a core, CPU of Ray or rank of MPI",
     )
     threads: int | None = Field(None, ge=1, description="of each pod; null: the machine's cores, shared evenly")
     address: str | None = Field(None, description="ray: of a running cluster (auto: on this machine); null: a new one")
@@ -26,7 +27,7 @@ class FleetSettings(Section):
 
     def check(self, members: int, kinds: int) -> None:
         """What the fields cannot say by themselves."""
-        if isinstance(self.pods, int) and not kinds <= self.pods <= members:
+        if self.pods != "auto" and not kinds <= self.pods <= members:
             least = "at least one for each kind of members" if kinds > 1 else "at least 1"
             raise ConfigError("fleet.pods", self.pods, f"{least}, at most one for each of {members} members")
         for name in ("address", "cpus", "gpus"):
