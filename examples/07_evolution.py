@@ -3,8 +3,6 @@
 import sys
 
 import podium
-from podium.evolve.lineage import lineage
-from podium.store.ledger import Ledger
 
 ranges = "algo.lr=[1e-6,1e-1]", "algo.discount=[0.8,0.999]", "algo.clip=[0.02,0.8]"
 words = "cartpole", "ppo", "tournament", *ranges, "evolve.members=8", "evolve.interval=1024"
@@ -12,7 +10,7 @@ result = podium.evolve(*words, *sys.argv[1:], out="runs/evolution", fresh=True)
 
 champion = result.top[0]
 print(f"champion: member {champion['id']}, {champion['fitness']:.1f} after {champion['steps']:,} steps")
-for part in lineage(Ledger(result.path / "ledger.sqlite", readonly=True))["schedule"]:
+for part in podium.lineage(result.path)["schedule"]:
     genes = "  ".join(f"{name} {part['genes'][name]:.3g}" for name in ("lr", "discount", "clip"))
     print(f"  from step {part['step']:6,} ({part['event']}):  {genes}")
 print(f"act: {podium.load(result.path).act([0.0, 0.1, 0.0, -0.1])}")

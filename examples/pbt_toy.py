@@ -1,6 +1,8 @@
 """The toy of the PBT paper (Jaderberg et al. 2017, Fig. 2): no fixed h of two workers solves it, PBT does.
 
-Only to exploit makes twins of the two; only to explore gets there, too, but later (107 steps in the median, PBT 92).
+Only to exploit makes twins of the two; only to explore gets there, too, but mostly later: of 1000 seeds PBT is there
+first with 653, exploring alone with 282; the medians are 97 and 107 steps. The seed that is drawn was chosen for being
+near to both medians; a single seed proves nothing.
 """
 
 import sys
@@ -12,7 +14,7 @@ from podium.core.hyper import Gene
 from podium.evolve.explore import Searched, Space, perturb
 from podium.evolve.select import truncation
 
-STEPS, READY, RATE = 200, 20, 0.02
+SEED, STEPS, READY, RATE = 64, 200, 20, 0.02
 FACTORS = 0.75, 1.5  # h goes down by a quarter of its range or up by a half: 995 of 1000 seeds end above 1.19
 SPACE = Space([Searched(name, Gene(0, 1, "linear"), 0.0, 1.0) for name in ("h0", "h1")])
 PANELS = {"PBT": (1, 1), "explore only": (0, 1), "exploit only": (1, 0), "grid search": (0, 0)}  # exploit, explore
@@ -23,7 +25,7 @@ def quality(theta):
     return 1.2 - theta.square().sum(-1)
 
 
-def train(exploit, explore, seed=0):
+def train(exploit, explore, seed=SEED):
     """Two workers ascend 1.2 - Σ h θ², each with its own h; the way they take, `[STEPS + 1, 2, 2]`."""
     rng = torch.Generator().manual_seed(seed)
     theta, h = torch.full((2, 2), 0.9, dtype=torch.float64), torch.eye(2, dtype=torch.float64)

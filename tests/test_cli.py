@@ -288,3 +288,36 @@ def test_load_refuses_a_snapshot_of_another_shape(run: Path, tmp_path: Path) -> 
     config.write_text(config.read_text().replace("- 64\n  - 64", "- 64\n  - 32"))
     with pytest.raises(PodiumError, match="wrong shape: tensor"):
         podium.load(copy)
+
+
+def test_an_evolving_run_says_what_it_searches_and_a_resume_that_there_is_nothing_to_do(tmp_path: Path) -> None:
+    run, searched = tmp_path / "run", "searches lr [1e-4, 0.01]"
+    words = (
+        "cartpole",
+        "ppo",
+        "wta",
+        *RANGE,
+        "evolve.members=2",
+        "evolve.interval=64",
+        "algo.steps=16",
+        "algo.batch=32",
+    )
+    code, out, _ = whole.command("evolve", *words, "stop.fitness=1", "eval.episodes=2", "-o", run)
+    paced = "evaluated every 128 steps (a rollout), not every 64"
+    assert code == 0 and "Nothing was trained" not in out
+    for said in (searched, paced):
+        assert f"\n  {said}\n" in out and f"  {said}\n" in (run / "log.txt").read_text()
+    code, out, _ = whole.command("resume", run)
+    assert code == 0 and "Nothing was trained: stop.fitness=1.0 had been reached before, at step 128.\n" in out
+    assert f"Go on with:  podium resume {run} stop.fitness=null  (or more than 1.0)\n" in out
+    assert "Nothing" not in whole.command("resume", run, "-q")[1]
+    code, out, _ = whole.command("resume", run, "stop.fitness=null", "stop.steps=256")
+    assert code == 0 and "Nothing was trained" not in out and "stop.steps reached" in out
+
+
+def test_a_run_that_starts_from_another_says_so(run: Path, tmp_path: Path) -> None:
+    few = (*WORDS, "stop.steps=1024", "train.members=1")
+    done = podium.train(*few, f"train.start={run}:2", out=tmp_path / "next")
+    start = podium.lineage(done.path)["start"]
+    assert start is not None and (start["run"], start["member"]) == (str(run), 2) and start["step"] > 0
+    assert f"after member 2 of {run} at its step" in " ".join(whole.command("lineage", done.path)[1].split())

@@ -126,6 +126,15 @@ def test_front_shows_the_best(many: Path, tmp_path: Path) -> None:
     assert [(row["id"], row["objectives"]["speed"], row["front"]) for row in rows] == [(2, 8, 0), (3, 7, 0), (4, 6, 0)]
 
 
+def test_a_front_of_one(tmp_path: Path) -> None:
+    with Run.create(tmp_path / "one", {}) as run:
+        run.ledger.add_members([Member(0, "ppo"), Member(1, "ppo")])
+        for i in (0, 1):
+            run.ledger.rank([Ranked(i, 1.0, 1, 1.0, front=i, objectives={"a": 1.0, "b": 2.0})])
+    out = whole.command("front", run.path, "--plot", tmp_path / "a.svg")[1]
+    assert "1 of 2 members is on the front" in " ".join(out.split()) and out.endswith("the front, 1 member\n")
+
+
 def test_front_before_anyone_is_ranked(tmp_path: Path) -> None:
     path = tmp_path / "new"
     with Run.create(path, {}) as run:
@@ -223,12 +232,43 @@ def test_top_says_how_far_the_run_is(run: Path) -> None:
     assert title == f"{run}: step 24,000 of 50,000, time 1:31, 5 evaluations"
 
 
+def test_a_run_with_a_schedule_replays_it(tmp_path: Path) -> None:
+    entries = [{"step": s, "genes": {"lr": lr}} for s, lr in ((0, 0.1), (500, 0.2), (9000, 0.3))]
+    with Run.create(tmp_path / "replay", {"train": {"schedule": entries}}) as run:
+        run.ledger.add_members([Member(0, "ppo", genes=genes(0.1))])
+        run.ledger.add_scores([Score(0, 8192, 1.0, [1.0])])
+    lines = [line.rstrip() for line in whole.command("lineage", run.path)[1].splitlines()]
+    assert lines[1] == "  genes follow a schedule (train.schedule): 2 changes, the last at step 9,000"
+    assert lines[-3:] == [
+        "   0  start     0.1",
+        " 500  schedule  0.2",
+        "throughout: discount 0.99  clip 0.2  target_kl off",
+    ]
+    (tmp_path / "a.csv").write_text(whole.command("lineage", run.path, "--csv")[1])
+    expected = [{"step": s, "genes": genes(lr)} for s, lr in ((0, 0.1), (500, 0.2))]
+    assert read_schedule(tmp_path / "a.csv") == expected
+    assert [(e["step"], e["genes"]) for e in podium.lineage(run.path)["schedule"]] == [
+        (0, genes(0.1)),
+        (500, genes(0.2)),
+    ]
+    assert whole.command("lineage", run.path, "--plot", tmp_path / "a.png")[0] == 0
+
+
+def test_a_start_is_named(run: Path) -> None:
+    with Run.open(run, write=True) as opened:
+        opened.ledger.event(0, 0.0, "start", {"run": "runs/a", "member": 3, "step": 50000})
+    said, found = "steps after member 3 of runs/a at its step 50,000", whole.command("lineage", run)[1]
+    assert f"410.0, 16,384 {said}, 3 members in line" in " ".join(found.split())  # a long title is wrapped
+    first = whole.command("lineage", run, "--member", 0)[1]
+    assert f"8,192 {said}, the first of this run" in " ".join(first.split())
+    assert podium.lineage(run)["start"] == {"run": "runs/a", "member": 3, "step": 50000}
+
+
 def test_a_schedule_is_mentioned(run: Path) -> None:
     with Run.open(run, write=True) as opened:
         opened.configure({"train": {"schedule": [{"step": s, "genes": {"lr": 0.1}} for s in (0, 500, 9000)]}})
     said = "  genes follow a schedule (train.schedule): 2 changes, the last at step 9,000"
     assert whole.command("top", run)[1].splitlines()[1] == said
-    assert whole.command("lineage", run)[1].splitlines()[1] == f"{said}; shown are those of step 0"
 
 
 def test_from_python_it_is_the_same(run: Path, many: Path) -> None:
@@ -255,6 +295,16 @@ def test_a_leaderboard_with_objectives_fits_80_columns(count: int) -> None:
     assert max(map(len, lines)) <= 80 and not any("…" in line for line in lines)
     text = " ".join(" ".join(lines).split())
     assert all(name in text for name in (*names, "rank", "id", "algo", "fitness", "steps", "lr 1e-4"))
+
+
+@pytest.mark.parametrize("width", [24, 30, 40, 50, 60, 70])
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_narrow_leaderboard_drops_columns_and_cuts_no_number(width: int, count: int) -> None:
+    found = {"objectives": dict.fromkeys(("speed", "calm")[:count], -1234.5) or None}
+    lines = render(tables.leaderboard([row(i, **found) for i in (1, 2, 10)]), width)
+    assert max(map(len, lines)) <= width and "…" not in "".join(lines)
+    assert {"id", "fitness"} <= set(lines[0].split()) and "490.0 ± 3.25" in "".join(lines)
+    assert width < 40 or {"rank", "steps"} <= set(lines[0].split())
 
 
 def test_where_there_is_room_a_leaderboard_shows_everything() -> None:

@@ -46,7 +46,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def test_the_line_of_the_champion(ledger: Ledger) -> None:
     found = lineage(ledger)
-    assert found.keys() == {"champion", "ancestors", "schedule", "scores"}
+    assert found.keys() == {"champion", "ancestors", "schedule", "start", "scores"}
     champion = found["champion"]
     assert (champion["id"], champion["fitness"], champion["steps"]) == (5, 17.0, 150 + 100)  # as the leaderboard has it
     assert champion["status"] == "training" and champion["genes"] == {"lr": pytest.approx(0.6), "kl": None}
@@ -63,6 +63,33 @@ def test_the_schedule_is_on_the_clock_of_the_line(ledger: Ledger) -> None:
     schedule = lineage(ledger)["schedule"]
     assert [(entry["step"], entry["event"]) for entry in schedule] == [(0, "start"), (100, "from 1"), (150, "from 3")]
     assert [entry["genes"]["lr"] for entry in schedule] == pytest.approx([0.2, 0.4, 0.6])
+
+
+def test_the_schedule_of_a_run_that_follows_one(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.add_members([member(0)])
+    followed = [{"step": s, "genes": {"lr": s / 10 + 0.1}} for s in (0, 0, 50, 100, 200, 900)]
+    assert [entry["step"] for entry in lineage(ledger, 0, followed)["schedule"]] == [0]
+    ledger.add_scores([score(0, 100, 9.0), score(0, 200, 7.0)])  # the best snapshot comes first, it trained on
+    schedule = lineage(ledger, 0, followed)["schedule"]
+    assert [(entry["step"], entry["event"]) for entry in schedule] == [
+        (0, "start"),
+        (50, "schedule"),
+        (100, "schedule"),
+    ]
+    assert [entry["genes"] for entry in schedule] == [{"lr": lr, "kl": None} for lr in (0.1, 5.1, 10.1)]
+    ledger.finish([0], 300)
+    found = lineage(ledger, 0, followed)
+    assert [entry["step"] for entry in found["schedule"]] == [0, 50, 100, 200] and found["champion"]["steps"] == 100
+    assert read(to_csv(found["schedule"])) == read(json.dumps(found)) == plain(found["schedule"])
+
+
+def test_what_a_line_began_with(ledger: Ledger) -> None:
+    assert lineage(ledger)["start"] is None
+    begun = {"run": "runs/a", "member": 3, "step": 5000}
+    ledger.event(0, 0.0, "start", begun)
+    ledger.add_members([member(6, born=700, origin="fresh")])
+    assert lineage(ledger)["start"] == begun and lineage(ledger, 6)["start"] is None
 
 
 def test_scores_of_an_ancestor_end_where_it_was_copied(ledger: Ledger) -> None:

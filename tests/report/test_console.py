@@ -82,6 +82,12 @@ def test_what_is_unknown_is_a_dash_and_one_member_has_no_median(capsys: pytest.C
     assert capsys.readouterr().out == "step 123,456  45.2k steps/s  time 1:13  return best -  evaluated best -\n"
 
 
+def test_a_rate_that_is_not_known_yet_is_left_out() -> None:
+    line = Console(None, 16).line({**REPORT, "steps_per_second": 0.0})
+    assert line.startswith("step 123,456  time 1:13  ") and "steps/s" not in line
+    assert "5 steps/s  time" in Console(None, 16).line({**REPORT, "steps_per_second": 5.0})
+
+
 def left(rules: dict[str, Any], **report: Any) -> str:
     console = Console(2_000_000, 1)
     console.rules = rules

@@ -54,3 +54,38 @@ def test_kinds_are_told_apart_by_what_differs() -> None:
         "ppo-1  1 member  algo.steps=64",
         "a2c-2  2 members",
     ]
+
+
+PPO = {"name": "ppo", "lr": [1e-5, 0.01], "discount": [0.8, 0.999], "clip": 0.2, "steps": 512, "anneal": []}
+A2C = {"name": "a2c", "lr": [1e-4, 0.01], "steps": 5, "betas": [0.9, 0.99]}
+
+
+def evolving(*algos: dict[str, Any], **evolve: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The config and the members of a run with those kinds."""
+    genes = {"lr": 1e-3, "discount": 0.9, "clip": 0.2}
+    members = [{"kind": f"{algo['name']}-{i}", "origin": "start", "genes": genes} for i, algo in enumerate(algos)]
+    entrants = [{"algo": algo, "net": {}} for algo in algos] if len(algos) > 1 else []
+    config = {"algo": algos[0], "env": {"num": 8}, "evolve": {"strategy": "tournament", "entrants": entrants, **evolve}}
+    return config, members
+
+
+def test_what_is_searched() -> None:
+    assert heading.searched({"algo": PPO}, []) == []
+    ranges = "lr [1e-5, 0.01], discount [0.8, 0.999]"
+    assert heading.searched(*evolving(PPO)) == [f"searches {ranges}"]
+    assert heading.searched(*evolving(PPO, PPO)) == [f"searches {ranges}"]
+    assert heading.searched(*evolving(PPO, A2C)) == [f"ppo-0 searches {ranges}", "a2c-1 searches lr [1e-4, 0.01]"]
+    nothing = "searches nothing: members only copy weights"
+    assert heading.searched(*evolving({**PPO, "lr": 0.1, "discount": {"each": [0.8, 0.9]}})) == [nothing]
+    assert heading.searched(*evolving(PPO, {**A2C, "lr": 0.1}))[1] == f"a2c-1 {nothing}"
+    config, members = evolving(PPO)
+    assert heading.lines(config, members) == [f"searches {ranges}", "ends when you stop it (Ctrl-C)"]
+
+
+def test_how_often_members_are_evaluated() -> None:
+    said = "evaluated every 4,096 steps (a rollout), not every 1,024"
+    assert heading.paced(*evolving(PPO, interval=1024)) == [said]
+    assert heading.paced(*evolving(PPO, interval=4096)) == heading.paced({}, []) == []
+    assert heading.paced(*evolving(PPO, interval=1024, seconds=3.0)) == []
+    assert heading.paced(*evolving(PPO, A2C, interval=1024)) == [said]  # a tournament keeps them in step
+    assert heading.paced(*evolving(PPO, A2C, interval=1024, strategy="wta")) == [f"ppo-0 {said}"]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from podium.core.errors import ConfigError, PodiumError
 from podium.report import axes, plots
@@ -21,7 +22,9 @@ from podium.report import axes, plots
 GENES = ({"lr": 1e-3, "n": 64, "kl": None}, {"lr": 2e-4, "n": 64, "kl": 0.01}, {"lr": 5e-5, "n": 64, "kl": None})
 LINEAGE: dict[str, Any] = {
     "champion": {"id": 9, "fitness": 481.5, "steps": 900},
-    "ancestors": [{"id": i, "fitness": f} for i, f in ((0, 100.0), (4, 300.0), (9, 481.5))],
+    "ancestors": [
+        {"id": i, "fitness": f, "inherited": s} for i, f, s in ((0, 100.0, 0), (4, 300.0, 300), (9, 481.5, 600))
+    ],
     "schedule": [
         {"step": step, "genes": genes, "event": event}
         for step, genes, event in zip((0, 300, 600), GENES, ("start", "from 0", "from 4"), strict=True)
@@ -60,7 +63,8 @@ def texts(panel: Any) -> list[str]:
 def apart(figure: Figure) -> bool:
     """Whether no two words on top of a panel cover each other."""
     renderer = FigureCanvasAgg(figure).get_renderer()
-    boxes = [text.get_window_extent(renderer) for panel in figure.axes for text in (*panel.texts, panel._left_title)]
+    every = [text for panel in figure.axes for text in (*panel.texts, panel._left_title)]
+    boxes = [Text.get_window_extent(text, renderer) for text in every]  # an annotation's own would hold its line, too
     boxes = [box for box in boxes if box.width]
     return not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
@@ -97,14 +101,22 @@ def test_a_schedule_has_a_panel_for_every_gene_that_changes(drawn: list[Figure],
 def test_ids_never_cover_each_other(count: int, drawn: list[Figure], tmp_path: Path) -> None:
     line = copy.deepcopy(LINEAGE)
     line["schedule"] = [{"step": 900 * i // count, "genes": {"lr": float(i)}, "event": "from 1"} for i in range(count)]
-    line["ancestors"] = [{"id": 3 * i, "fitness": None} for i in range(count)]
+    line["ancestors"] = [{"id": 3 * i, "fitness": None, "inherited": 900 * i // count} for i in range(count)]
     plots.schedule(line, tmp_path / "a.png")
     assert apart(drawn[0])
     assert len(texts(drawn[0].axes[0])) >= min(count, 8)
 
 
+def test_a_schedule_of_one_member(drawn: list[Figure], tmp_path: Path) -> None:
+    start = {"run": "runs/a", "member": 3, "step": 50000}
+    plots.schedule({**LINEAGE, "ancestors": LINEAGE["ancestors"][:1], "start": start}, tmp_path / "a.png")
+    assert texts(drawn[0].axes[0]) == ["0"] and len(drawn[0].axes) == 3
+    assert drawn[0].axes[-1].get_xlabel() == "steps after member 3 of runs/a at its step 50,000"
+
+
 def test_a_line_of_one_without_a_score(drawn: list[Figure], tmp_path: Path) -> None:
-    line = {"champion": {"id": 1, "fitness": None, "steps": 0}, "ancestors": [{"id": 1, "fitness": None}], "scores": []}
+    line: dict[str, Any] = {"champion": {"id": 1, "fitness": None, "steps": 0}, "scores": []}
+    line["ancestors"] = [{"id": 1, "fitness": None, "inherited": 0}]
     plots.schedule({**line, "schedule": LINEAGE["schedule"][:1]}, tmp_path / "a.png")
     assert len(drawn[0].axes) == 1
     assert drawn[0].get_supxlabel() == "throughout: lr 0.001  n 64  kl off"
@@ -142,6 +154,17 @@ def test_a_crowded_front_names_whom_it_can(drawn: list[Figure], tmp_path: Path) 
     rows = [{"id": 1000 + i, "front": 0, "objectives": {"a": i / 99, "b": 1 - i / 99}} for i in range(100)]
     plots.front(rows, ["a", "b"], tmp_path / "a.png")
     assert apart(drawn[0]) and {"1000", "1099"} <= set(texts(drawn[0].axes[0]))
+
+
+def test_members_that_are_near_each_other_are_named_off_their_points(drawn: list[Figure], tmp_path: Path) -> None:
+    rows = [{"id": 100 + i, "front": 0, "objectives": {"a": 0.5 + i / 30, "b": 1 - i / 30}} for i in range(14)]
+    rows += [{"id": i, "front": 0, "objectives": {"a": 3.0 * i, "b": 3.0 - 3 * i}} for i in (0, 1)]
+    plots.front(rows, ["a", "b"], tmp_path / "a.png")
+    (panel,) = drawn[0].axes
+    assert apart(drawn[0]) and len(texts(panel)) == 16
+    assert any(text.arrow_patch is not None for text in panel.texts)  # type: ignore[attr-defined]
+    assert all(line.get_zorder() > text.get_zorder() for line in panel.lines[1:] for text in panel.texts)
+    assert [text.get_text() for text in drawn[0].legends[0].texts] == ["on the front, by id (16)"]
 
 
 def test_a_front_of_three_is_pairs(drawn: list[Figure], tmp_path: Path) -> None:

@@ -105,9 +105,7 @@ def lineage(
     else:
         config = config_of(run)
         said = [f"{run}: {lineage_tables.headline(document)}", *heading.kinds(config, ledger_of(run).members())]
-        if words := heading.scheduled(config):
-            said.append(f"{words}; shown are those of step 0")
-        ancestry = lineage_tables.ancestry(document, "\n  ".join(said))
+        ancestry = lineage_tables.ancestry(document, "\n  ".join(filter(None, [*said, heading.scheduled(config)])))
         title = "\nschedule: from which step of its training on which genes held"
         tables.show(ancestry, lineage_tables.Schedule(document["schedule"], title))
     if plot is not None:
@@ -127,10 +125,15 @@ def front(run: RunPath, as_json: Json = False, plot: Plot = None) -> None:
     if as_json:
         print_json(best)
     else:
-        tables.show(tables.front(best, title=f"{run}: {len(best)} of {len(rows)} members are on the front"))
+        of = f"{len(best)} of {_members(len(rows))} {'is' if len(best) == 1 else 'are'} on the front"
+        tables.show(tables.front(best, title=f"{run}: {of}"))
     if plot is not None:
         plots.front(rows, documents.objectives(run, rows), plot, f"Front of {run.resolve().name}")
-        _drawn(plot, f"the front, {len(best)} members", as_json)
+        _drawn(plot, f"the front, {_members(len(best))}", as_json)
+
+
+def _members(n: int) -> str:
+    return f"{n} member{'s' * (n != 1)}"
 
 
 def _scales(algo: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from podium.cli.base import Fresh, Out, Quiet, RunPath, Words, app, ledger_of
+from podium.cli.base import Fresh, Out, Quiet, RunPath, Words, app
 
 if TYPE_CHECKING:
     from podium.training import Result
@@ -60,8 +60,23 @@ def resume(
 ) -> None:
     """Go on with a run, or extend it: podium resume runs/x stop.steps=2e6"""
     from podium import resuming
+    from podium.store import checkpoint
 
-    _finish(resuming.resume(run, *(overrides or ()), step=step, quiet=quiet), quiet)
+    before = step if step is not None else max(map(checkpoint.step_of, checkpoint.found(run)), default=0)
+    result = resuming.resume(run, *(overrides or ()), step=step, quiet=quiet)
+    if result.step == before and not quiet:
+        _say_why_not(result)
+    _finish(result, quiet)
+
+
+def _say_why_not(result: Result) -> None:
+    """That a resumed run trained nothing, since its goal had been reached before, and how to go on."""
+    from podium.store.run import config_of
+
+    if result.reason in _ENDINGS:
+        rule, goal = f"stop.{result.reason}", config_of(result.path)["stop"][result.reason]
+        print(f"Nothing was trained: {rule}={goal} had been reached before, at step {result.step:,}.")
+        print(f"Go on with:  podium resume {shlex.quote(str(result.path))} {rule}=null  (or more than {goal})")
 
 
 def _finish(result: Result, quiet: bool, named: bool = True) -> None:
@@ -93,10 +108,9 @@ def _finish(result: Result, quiet: bool, named: bool = True) -> None:
 
 def _show_schedule(run: Path) -> None:
     """The genes that the champion lived through."""
-    from podium.evolve.lineage import lineage as line_of
-    from podium.report import lineage_tables, tables
+    from podium.report import documents, lineage_tables, tables
 
-    document = line_of(ledger_of(run), None)
+    document = documents.lineage(run)
     title = f"\nschedule of the champion, member {document['champion']['id']}"
     tables.show(lineage_tables.Schedule(document["schedule"], title))
 

@@ -29,12 +29,16 @@ _ANCESTOR = ("id", "parent", "generation", "born_step", "inherited", "origin", "
 _CHAMPION = ("id", "fitness", "std", "steps", "algo", "kind", "generation", "status", "genes", "objectives")
 
 
-def lineage(ledger: Ledger, member: int | None = None) -> dict[str, Any]:
+def lineage(ledger: Ledger, member: int | None = None, replayed: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """How a member (else the champion) came to be, up to its best snapshot.
+
+    `replayed` is the schedule that all members of the run follow (`train.schedule`), if there is one.
 
     champion   the member; `steps` are on its lineage's clock, when the snapshot was taken
     ancestors  from the first to the member itself; `fitness` is the best known, `born_step` counts its row's steps
-    schedule   step, genes, event: which genes held from which step of the lineage's clock on
+    schedule   step, genes, event: which genes held from which step of the lineage's clock on; of `replayed` all that
+               the member has come to
+    start      run, member, step: the snapshot of another run that the line began with; None: new weights
     scores     step, fitness, id: evaluations along the line, each ancestor's up to where it was copied
     """
     top = ledger.top()  # before the members: whoever is on it is among them, even while others enter
@@ -53,7 +57,8 @@ def lineage(ledger: Ledger, member: int | None = None) -> dict[str, Any]:
     return {
         "champion": {name: last.get(name) for name in _CHAMPION},
         "ancestors": [{name: row[name] for name in _ANCESTOR} for row in chain.values()],
-        "schedule": [_entry(row) for row in chain.values()],
+        "schedule": _followed(chain[member], replayed, scores[member]) or [_entry(row) for row in chain.values()],
+        "start": _start(ledger, next(iter(chain.values()))),
         "scores": [
             {"step": step, "fitness": score["fitness"], "id": row["id"]}
             for row, end in zip(chain.values(), ends, strict=True)
@@ -135,6 +140,24 @@ def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["parent"] is None:
         return {"step": 0, "genes": row["genes"], "event": row["origin"]}
     return {"step": row["inherited"], "genes": row["genes"], "event": f"from {row['parent']}"}
+
+
+def _followed(
+    row: Mapping[str, Any], replayed: Sequence[Mapping[str, Any]], scores: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """What a member has had of a schedule; of several entries at one step the last one holds."""
+    trained = max([row["steps"], row["ended_step"] or 0, *(score["step"] for score in scores)])
+    held = {entry["step"]: entry["genes"] for entry in replayed if entry["step"] < max(trained, 1)}
+    return [
+        {"step": step, "genes": {**row["genes"], **genes}, "event": "schedule" if step else row["origin"]}
+        for step, genes in held.items()
+    ]
+
+
+def _start(ledger: Ledger, first: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the first of a line began with, if it is another run's."""
+    found = ledger.events("start") if first["origin"] == "start" else []
+    return {name: found[0]["detail"][name] for name in ("run", "member", "step")} if found else None
 
 
 def to_csv(schedule: Sequence[Mapping[str, Any]]) -> str:

@@ -13,8 +13,14 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float, str]
 """x, y and a label."""
+Box = tuple[float, float, float, float]
+"""left, bottom, right, top, in pixels."""
 MOST = 5
 """Ticks of a gene."""
+GAPS, TURNS = (5, 11, 17, 24, 32), (90, 45, 135, 270, 315, 225, 0, 180, 68, 112, 22, 158, 292, 248, 338, 202)
+"""Where a name may stand: points between it and its point, and degrees, best first."""
+REACH = 40
+"""Points within which another point may be nearer to a name."""
 
 
 def scale(panel: Axes, values: Sequence[float], name: str | None) -> None:
@@ -46,33 +52,61 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 def label(panel: Axes, points: Sequence[Point], others: Sequence[tuple[float, float]] = ()) -> None:
-    """Name points, the ends first, where a name covers nothing and no other point is nearer to it."""
+    """Name points, the ends first: beside a point where its name covers nothing, else a little off, with a line to it.
+
+    A name that has no room there either is left out. Markers are to be drawn above names, whose halo would cut them.
+    """
     from matplotlib.patheffects import withStroke
-    from matplotlib.transforms import Bbox
 
     seen = [panel.transData.transform(point[:2]) for point in (*points, *others)]
-    taken = [Bbox.from_extents(x - 4, y - 4, x + 4, y + 4) for x, y in seen]
+    dot = 4.3 * panel.figure.dpi / 72  # a marker and a little room
+    taken: list[Box] = [(x - dot, y - dot, x + dot, y + dot) for x, y in seen]
     outline: Any = [withStroke(linewidth=2.5, foreground="white")]
-    order = [*range(len(points))[:1], *range(len(points))[1:][-1:], *range(1, len(points) - 1)]
-    for i in order:
-        for dx, dy, side, base in _PLACES:
-            text = panel.annotate(points[i][2], points[i][:2], (dx, dy), "data", "offset points")
-            text.set(ha=side, va=base, fontsize=8, fontweight="bold", path_effects=outline)
-            box = text.get_window_extent()
-            middle = ((box.x0 + box.x1) / 2, (box.y0 + box.y1) / 2)
-            own = min(range(len(points)), key=lambda j: math.dist(seen[j], middle)) == i
-            inside = panel.bbox.x0 + 3 < box.x0 and box.x1 <= panel.bbox.x1 and panel.bbox.y0 <= box.y0
-            if own and inside and not any(box.overlaps(other) for j, other in enumerate(taken) if j != i):
-                taken.append(box)
-                break
-            text.remove()
+    for i in [*range(len(points))[:1], *range(len(points))[1:][-1:], *range(1, len(points) - 1)]:
+        text = panel.annotate(points[i][2], points[i][:2], (0, 0), "data", "offset points")
+        text.set(ha="center", va="center", fontsize=8, fontweight="bold", path_effects=outline, zorder=3)
+        box = text.get_window_extent()
+        text.remove()
+        found = _place(panel, (box.width, box.height), seen, i, taken)
+        if found is None:
+            continue
+        (dx, dy), far, boxes = found
+        taken += boxes
+        line = {"arrowstyle": "-", "color": "#6b6b6b", "linewidth": 0.7, "shrinkA": 0, "shrinkB": 3}
+        text = panel.annotate(
+            points[i][2], points[i][:2], (dx, dy), "data", "offset points", arrowprops=line if far else None
+        )
+        text.set(ha="center", va="center", fontsize=8, fontweight="bold", path_effects=outline, zorder=3)
 
 
-_PLACES = (
-    *((0, 5, "center", "bottom"), (5, 4, "left", "bottom"), (-5, 4, "right", "bottom")),
-    *((0, -5, "center", "top"), (5, -4, "left", "top"), (-5, -4, "right", "top")),
-)
-"""Where a label may stand beside its point, best first."""
+def _place(
+    panel: Axes, size: tuple[float, float], seen: Sequence[Any], i: int, taken: Sequence[Box]
+) -> tuple[tuple[float, float], bool, list[Box]] | None:
+    """Where a name of that `size` goes: offset in points, whether that needs a line, and all that it then takes."""
+    (x, y), (width, height), point = seen[i], size, panel.figure.dpi / 72
+    edge = panel.bbox
+    rivals = [box for j, box in enumerate(taken) if j != i]
+    near = [other for other in seen if math.dist(other, (x, y)) < REACH * point + width]
+    for gap in GAPS:
+        for turn in TURNS:
+            way = math.cos(math.radians(turn)), math.sin(math.radians(turn))
+            middle = x + way[0] * (gap * point + width / 2), y + way[1] * (gap * point + height / 2)
+            box = (middle[0] - width / 2, middle[1] - height / 2, middle[0] + width / 2, middle[1] + height / 2)
+            inside = edge.x0 + 3 < box[0] and box[2] <= edge.x1 and edge.y0 <= box[1] and box[3] <= edge.y1 + height
+            far = gap > GAPS[0]
+            own = far or min(math.dist(other, middle) for other in near) == math.dist((x, y), middle)
+            if not inside or not own:
+                continue
+            line = [(x + (middle[0] - x) * k / 16, y + (middle[1] - y) * k / 16) for k in range(1, 16)] if far else []
+            off = [(a, b) for a, b in line if math.dist((a, b), (x, y)) > 8 * point]  # where it has left its own marker
+            boxes = [box, *((a - 1, b - 1, a + 1, b + 1) for a, b in off)]
+            if not any(_overlap(mine, other) for mine in boxes for other in rivals):
+                return ((middle[0] - x) / point, (middle[1] - y) / point), far, boxes
+    return None
+
+
+def _overlap(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def _fixed(panel: Axes, low: float, high: float, value_of: Any) -> None:

@@ -74,7 +74,7 @@ class Console:
         if report.get("leaders"):
             several = len({alike.kind(row) for row in report["leaders"]}) > 1
             columns = [name for name in LEADERS if name != "algo" or several]
-            lines.append(tables.table(report["leaders"], columns))
+            lines.append(tables.Fitted(report["leaders"], columns))
         if self.total_steps is None:
             return Group(Text(self._where(report)), *lines)
         bar = Table.grid(padding=(0, 1))
@@ -87,9 +87,10 @@ class Console:
 
     def _parts(self, report: Report) -> list[list[str]]:
         """The numbers as two rows of words: how fast, then how good."""
-        speed = report["steps_per_second"]
-        each = f" ({words.rate(speed / self.members)} each)" if self.members > 1 else ""
-        pace = [f"{words.rate(speed)} steps/s{each}", f"time {words.duration(report['seconds'])}"]
+        rate, each = (words.rate(report["steps_per_second"] / n) for n in (1, self.members))
+        share = f" ({each} each)" if self.members > 1 and each != "0" else ""
+        pace = [f"{rate} steps/s{share}"] if rate != "0" else []  # nothing is known of it at the first report
+        pace.append(f"time {words.duration(report['seconds'])}")
         if left := self._left(report):
             pace.append(left)
         if report.get("steps_evaluation"):

@@ -21,8 +21,9 @@ def ledger_of(run: str | Path) -> Ledger:
 
 
 def lineage(run: str | Path, member: int | None = None) -> dict[str, Any]:
-    """How the champion, or another member, came to be: `champion`, `ancestors`, `schedule`, `scores`."""
-    return lines.lineage(ledger_of(run), member)
+    """How the champion, or another member, came to be: `champion`, `ancestors`, `schedule`, `start`, `scores`."""
+    ledger = ledger_of(run)
+    return lines.lineage(ledger, member, config_of(Path(run)).get("train", {}).get("schedule") or ())
 
 
 def front(run: str | Path) -> list[dict[str, Any]]:

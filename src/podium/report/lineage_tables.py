@@ -19,10 +19,17 @@ Entries = Sequence[Mapping[str, Any]]
 
 def headline(lineage: Mapping[str, Any]) -> str:
     """A lineage in one line."""
-    champion, count = lineage["champion"], len(lineage["ancestors"])
-    line = "the first of its line" if count == 1 else f"{count} members in line"
+    champion, count, begun = lineage["champion"], len(lineage["ancestors"]), start(lineage)
+    line = ("the first of this run" if begun else "the first of its line") if count == 1 else f"{count} members in line"
     who = f"member {champion['id']}" + (f", {champion['kind']}" if champion.get("kind") else "")
-    return f"{who}, fitness {words.score(champion['fitness'])}, {champion['steps']:,} steps, {line}"
+    after = f" after {begun}" if begun else ""
+    return f"{who}, fitness {words.score(champion['fitness'])}, {champion['steps']:,} steps{after}, {line}"
+
+
+def start(lineage: Mapping[str, Any]) -> str | None:
+    """The snapshot that a line began with, in words; None where it began with new weights."""
+    found = lineage.get("start")
+    return f"member {found['member']} of {found['run']} at its step {found['step']:,}" if found else None
 
 
 def ancestry(lineage: Mapping[str, Any], title: str) -> Group:

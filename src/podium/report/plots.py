@@ -74,7 +74,8 @@ def schedule(lineage: Mapping[str, Any], path: Path, scales: Mapping[str, str] |
         for panel, name in zip(panels[1:], names, strict=True):
             _gene(panel, [(e["step"], e["genes"].get(name)) for e in entries], end, (scales or {}).get(name))
         figure.align_ylabels(panels)
-        panels[-1].set_xlabel("steps of training behind the weights")
+        begun = lineage_tables.start(lineage)
+        panels[-1].set_xlabel(f"steps after {begun}" if begun else "steps of training behind the weights")
         panels[-1].xaxis.set_major_formatter(_count)
         title = f"Lineage of member {champion['id']}, fitness {words.score(champion['fitness'])}"
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
@@ -93,8 +94,8 @@ def _fitness(panel: Axes, lineage: Mapping[str, Any], end: int) -> None:
     panel.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     panel.set_title("members in line, by id", loc="left", fontsize=8, color=GREY, pad=13)
     free = end * 1.04
-    for entry, row in reversed(list(zip(lineage["schedule"], lineage["ancestors"], strict=True))):
-        where = min(entry["step"], end * 0.985)
+    for row in reversed(lineage["ancestors"]):
+        where = min(row["inherited"], end * 0.985)
         right = where + end * 0.0115 * len(str(row["id"]))
         if right <= free:
             place: Any = ("data", "axes fraction")
@@ -160,7 +161,8 @@ def _pair(panel: Axes, rows: Sequence[Mapping[str, Any]], x: str, y: str, stairs
         panel.plot([p[0] for p in first], [p[1] for p in first], color=BLUE, linewidth=1.2, drawstyle=rule)
     for points, colour, size, name in ((others, "#c4c4c4", 5, "dominated"), (first, BLUE, 6.5, "on the front, by id")):
         (drawn,) = panel.plot([p[0] for p in points], [p[1] for p in points], "o", color=colour)
-        drawn.set(markersize=size, label=f"{name} ({len(points)})")
+        drawn.set(markersize=size, markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # above the halos of ids
+        drawn.set_label(f"{name} ({len(points)})" if points else "_")
     return [(p[0], p[1], str(p[2])) for p in first], [(p[0], p[1]) for p in others]
 
 

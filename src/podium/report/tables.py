@@ -35,6 +35,8 @@ FRONT = ("id", "parent", "algo", "objectives", "fitness", "steps", "time", "gen"
 SUMMARY = ("rank", "id", "fitness", "steps", "genes", "status")
 SPARE = ("status", "time", "parent", "gen", "front")
 """Columns that a narrow table goes without, in this order."""
+LAST = ("algo", "genes", "objectives", "steps", "rank")
+"""What a very narrow one goes without, too: a column that is not there is better than a number that is cut."""
 HEAD, TAIL, MOST = 10, 3, 20
 
 _LEFT = {"algo", "objectives", "genes", "status"}
@@ -93,7 +95,7 @@ class Fitted:
                 wide.append(column)
         out = [[c for c in wide if c not in SPARE[:n]] for n in range(len(SPARE) + 1)]
         narrow = [c for c in self.columns if c not in SPARE and (c != "objectives" or names)]
-        return [*out, narrow]
+        return [*out, *([c for c in narrow if c not in LAST[:n]] for n in range(len(LAST) + 1))]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         fits = (columns for columns in self.choices() if self._width(columns) <= options.max_width)
