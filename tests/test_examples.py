@@ -50,7 +50,7 @@ def test_every_example_is_tested_and_short() -> None:
 @pytest.mark.parametrize("name", SAYS)
 def test_example_runs(name: str, tmp_path: Path) -> None:
     evolves = "podium.evolve(" in (EXAMPLES / f"{name}.py").read_text()
-    assert SAYS[name] in run(name, tmp_path, *FEW, *(["evolve.interval=512"] if evolves else []))
+    assert SAYS[name] in run(name, tmp_path, *FEW, *(["evolve.interval=512", "evolve.burn_in=0"] if evolves else []))
 
 
 @pytest.mark.slow

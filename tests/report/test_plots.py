@@ -157,7 +157,7 @@ def test_a_crowded_front_names_whom_it_can(drawn: list[Figure], tmp_path: Path) 
 
 
 def test_members_that_are_near_each_other_are_named_off_their_points(drawn: list[Figure], tmp_path: Path) -> None:
-    rows = [{"id": 100 + i, "front": 0, "objectives": {"a": 0.5 + i / 30, "b": 1 - i / 30}} for i in range(14)]
+    rows = [{"id": 100 + i, "front": 0, "objectives": {"a": 0.5 + i / 20, "b": 1 - i / 20}} for i in range(14)]
     rows += [{"id": i, "front": 0, "objectives": {"a": 3.0 * i, "b": 3.0 - 3 * i}} for i in (0, 1)]
     plots.front(rows, ["a", "b"], tmp_path / "a.png")
     (panel,) = drawn[0].axes

@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from typing import IO, Any
 from podium.core import machine
 from podium.fleet import wire
 from podium.fleet.group import Group
-from podium.fleet.keys import bind
+from podium.fleet.keys import Keys, bind
 from podium.fleet.link import Handle, Wired
 from podium.fleet.node import Node, make, path_of, router, serve
 
@@ -33,12 +34,15 @@ def group(
     each: Sequence[Sequence[Any]] = (),
     threads: int | None = None,
     environ: Sequence[Mapping[str, str]] = (),
+    tcp: bool = False,
+    keys: Keys | None = None,
     **named: Any,
 ) -> Group:
     """`size` nodes of a class, made of the arguments; `each` are more of them, a list a node.
 
     Cores are shared evenly, unless `threads` says how many each node may use. `environ` are variables, a mapping a
-    node. What a node prints is shown where it dies.
+    node. What a node prints is shown where it dies. Nodes are bound to paths that only the user may enter; with `tcp`
+    to ports of the loopback address, and with `keys` they ask who calls.
     """
     path, folder = path_of(target), Path(tempfile.mkdtemp(prefix="podium-"))
     share, count = threads or max(1, machine.cores() // size), iter(range(1 << 62))
@@ -46,7 +50,9 @@ def group(
     def launch(node: int) -> Process:
         spec = {"path": path, "args": [*args, *(each[node] if each else ())], "named": named, "search": sys.path}
         variables = {"OMP_NUM_THREADS": str(share), **(environ[node] if environ else {})}
-        return Process(Handle(f"node {node}", f"ipc://{folder}/{next(count)}"), spec, variables)
+        file = folder / str(next(count))
+        address = f"tcp://127.0.0.1:{_port()}" if tcp else f"ipc://{file}"
+        return Process(Handle(f"node {node}", address), spec, variables, file, keys)
 
     return Group(launch, size, closed=lambda: shutil.rmtree(folder, ignore_errors=True))
 
@@ -54,8 +60,10 @@ def group(
 class Process:
     """A node in a process of its own."""
 
-    def __init__(self, handle: Handle, spec: dict[str, Any], variables: Mapping[str, str]) -> None:
-        self._printed = Path(f"{_path(handle.address)}.log")
+    def __init__(
+        self, handle: Handle, spec: dict[str, Any], variables: Mapping[str, str], file: Path, keys: Keys | None
+    ) -> None:
+        self._printed = file.with_suffix(".log")
         with self._printed.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "podium.fleet.processes"],
@@ -65,9 +73,10 @@ class Process:
                 env={**os.environ, **variables},
                 start_new_session=True,  # so that all that it starts can be ended with it
             )
-        self.link = Wired(handle, died=self._died)
+        self.link = Wired(handle, keys, self._died)
+        spec |= {"address": handle.address, "file": str(file), "keys": keys and keys.plain()}
         with contextlib.suppress(BrokenPipeError):  # it has died: the first call says so
-            _write(self._process.stdin, wire.pack({**spec, "address": handle.address}))
+            _write(self._process.stdin, wire.pack(spec))
 
     def _died(self) -> str | None:
         code = self._process.poll()
@@ -87,8 +96,10 @@ class Process:
                 self._process.stdin.close()
 
 
-def _path(address: str) -> Path:
-    return Path(address.removeprefix("ipc://"))
+def _port() -> int:
+    """A port that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
 
 
 def _end(session: int) -> None:
@@ -117,22 +128,23 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     lifeline = sys.stdin.buffer
     spec = wire.unpack(_read(lifeline))
-    threading.Thread(target=_follow, args=(lifeline.fileno(), os.getppid(), spec["address"]), daemon=True).start()
+    file = Path(spec["file"])
+    threading.Thread(target=_follow, args=(lifeline.fileno(), os.getppid(), file), daemon=True).start()
     sys.path[:] = spec["search"]
-    socket = router()
-    bind(socket, spec["address"], None)
-    serve(Node(lambda: make(spec["path"], spec["args"], spec["named"])), socket)
+    bound = router()
+    bind(bound, spec["address"], Keys.of(spec["keys"]) if spec["keys"] else None)
+    serve(Node(lambda: make(spec["path"], spec["args"], spec["named"])), bound)
 
 
-def _follow(lifeline: int, parent: int, address: str) -> None:
+def _follow(lifeline: int, parent: int, file: Path) -> None:
     """End when the parent has ended, or has let go: nothing of a fleet outlives its driver."""
     while os.getppid() == parent:
         if select.select([lifeline], [], [], 0.5)[0] and not os.read(lifeline, 1024):
             break
-    for file in (_path(address), Path(f"{_path(address)}.log")):
-        file.unlink(missing_ok=True)
+    for mine in (file, file.with_suffix(".log")):
+        mine.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
-        _path(address).parent.rmdir()  # by the last of them
+        file.parent.rmdir()  # by the last of them
     _end(os.getpid())
 
 

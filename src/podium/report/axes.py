@@ -17,7 +17,8 @@ Box = tuple[float, float, float, float]
 """left, bottom, right, top, in pixels."""
 MOST = 5
 """Ticks of a gene."""
-GAPS, TURNS = (5, 11, 17, 24, 32), (90, 45, 135, 270, 315, 225, 0, 180, 68, 112, 22, 158, 292, 248, 338, 202)
+GAPS = (5, 8, 11, 14, 17, 20, 24, 28, 32)
+TURNS = (90, 45, 135, 270, 315, 225, 0, 180, 68, 112, 22, 158, 292, 248, 338, 202)
 """Where a name may stand: points between it and its point, and degrees, best first."""
 REACH = 40
 """Points within which another point may be nearer to a name."""
