@@ -31,6 +31,8 @@ def main(rounds: int = 5, quick: bool = False) -> list[Row]:
     rows = []
     with ExitStack() as stack:
         few, many = (stack.enter_context(processes.group(Echo, n, threads=1)) for n in (4, 8))
+        for group in (few, many):
+            group.all("echo", 1)  # started, before Ray has to
         ray, theirs = actors(on_ray, 8)
         stack.callback(ray.shutdown)
         for key, name, unit, ours, peer in (

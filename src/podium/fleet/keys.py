@@ -7,18 +7,19 @@ them over at launch; `podium keys` writes them to files for nodes that are start
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import zmq
-import zmq.utils.z85
 from zmq.auth.thread import ThreadAuthenticator
 
 from podium.core.errors import ConfigError, PodiumError
 
 TITLE = "podium keys 1"
+DOMAIN = "podium"
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,10 @@ def bind(socket: zmq.Socket[bytes], address: str, keys: Keys | None) -> str:
     if keys is not None:
         gate = ThreadAuthenticator(socket.context)
         gate.start()
-        gate.configure_curve_callback("*", _Only(keys.callers.public))
+        gate.configure_curve_callback(DOMAIN, _Only(keys.callers.public))
         socket.curve_server = True
         socket.curve_publickey, socket.curve_secretkey = keys.nodes.public, keys.nodes.secret
-        socket.zap_domain = b"podium"
+        socket.zap_domain = DOMAIN.encode()
     socket.bind(address)
     return socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
@@ -116,7 +117,7 @@ class _Only:
     """Lets in who holds a key."""
 
     def __init__(self, key: bytes) -> None:
-        self._key = zmq.utils.z85.decode(key)
+        self._key = key
 
     def callback(self, domain: str, key: bytes) -> bool:
-        return key == self._key
+        return hmac.compare_digest(key, self._key)

@@ -19,6 +19,11 @@ LOOK = 0.1
 """Seconds of silence after which to see whether a node is still alive."""
 
 
+REFUSALS = zmq.Event.HANDSHAKE_FAILED_AUTH | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+REFUSALS |= zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+"""What a node does to a caller whose keys are wrong."""
+
+
 @dataclass(frozen=True)
 class Handle:
     """Where a node is. Plain data: hand it to another node, and that one can call it, too."""
@@ -175,6 +180,9 @@ class Wired(Link):
         self.socket.setsockopt(zmq.RECONNECT_IVL, 20)
         self.socket.setsockopt(zmq.MAXMSGSIZE, wire.LARGEST)
         unlock(self.socket, keys)
+        self._refusals: zmq.Socket[bytes] | None = None
+        if keys is not None:
+            self._refusals = self.socket.get_monitor_socket(REFUSALS)
         self.socket.connect(handle.address)
 
     def transmit(self, number: int, frames: list[wire.Frame], copy: bool) -> None:
@@ -197,7 +205,11 @@ class Wired(Link):
             self.arrived(int.from_bytes(number.bytes), status.bytes, [frame.buffer for frame in frames])
 
     def look(self) -> None:
-        why = self._died() if self.lost is None else None
+        if self.lost is not None:
+            return
+        why = self._died()
+        if why is None and self._refusals is not None and self._refusals.poll(0):
+            why = f"{self.handle.address} refused the keys"
         if why is not None:
             self.lose(why)
 
@@ -206,4 +218,6 @@ class Wired(Link):
             self.socket.send_multipart([CLOSE])
 
     def close(self) -> None:
+        if self._refusals is not None:
+            self.socket.disable_monitor()
         self.socket.close(0)
