@@ -28,7 +28,7 @@ class Here(Link):
     def transmit(self, number: int, frames: list[wire.Frame], copy: bool) -> None:
         answer = self._node.answer(b"", number, [bytes(frame) for frame in frames])
         if answer is not None:
-            self.arrived(number, answer[0], answer[1:])
+            self.arrived(number, answer)
 
     def stop(self, grace: float) -> None:
         self._node.close()

@@ -137,17 +137,17 @@ class Link:
     def look(self) -> None:
         """See whether the node is still there."""
 
-    def arrived(self, number: int, status: bytes, frames: Sequence[wire.Frame]) -> None:
-        """Settle the call of an answer."""
+    def arrived(self, number: int, answer: Sequence[wire.Frame]) -> None:
+        """Settle the call of an answer, whose first frame begins with what it is."""
         call = self.pending.pop(number, None)
         if call is None or call.done:
             return
         try:
-            answer = wire.unpack(frames)
-            if status == RESULT:
-                call.settle(answer)
+            found = wire.unpack([memoryview(answer[0])[1:], *answer[1:]])
+            if answer[0][:1] == RESULT:
+                call.settle(found)
             else:
-                call.settle(error=RemoteError(self.name, answer["kind"], answer["text"], answer["trace"]))
+                call.settle(error=RemoteError(self.name, found["kind"], found["text"], found["trace"]))
         except (wire.WireError, LookupError, TypeError) as error:
             call.settle(error=FleetError(f"{self.name}: an answer that cannot be read ({error})"))
 
@@ -186,7 +186,11 @@ class Wired(Link):
         self.socket.connect(handle.address)
 
     def transmit(self, number: int, frames: list[wire.Frame], copy: bool) -> None:
-        self.socket.send_multipart([number.to_bytes(8), *frames], copy=copy)
+        head = number.to_bytes(8) + bytes(frames[0])
+        if len(frames) == 1:
+            self.socket.send(head)
+        else:
+            self.socket.send_multipart([head, *frames[1:]], copy=copy)
 
     def wait(self, seconds: float) -> None:
         if self.socket.poll(round(1000 * min(LOOK, max(0.0, seconds)))):
@@ -197,12 +201,10 @@ class Wired(Link):
     def take_in(self) -> None:
         while True:
             try:
-                number, status, *frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                head, *bodies = (frame.buffer for frame in self.socket.recv_multipart(zmq.NOBLOCK, copy=False))
             except zmq.Again:
                 return
-            except ValueError:  # not an answer
-                continue
-            self.arrived(int.from_bytes(number.bytes), status.bytes, [frame.buffer for frame in frames])
+            self.arrived(int.from_bytes(head[:8]), [head[8:], *bodies])
 
     def look(self) -> None:
         if self.lost is not None:

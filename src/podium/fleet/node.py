@@ -1,7 +1,7 @@
 """A node: an object with plain methods that answers calls, one at a time, in the order in which they come.
 
-    request   [number, header, tensors ...]            number: 8 bytes, counted up by each caller
-    answer    [number, b"=" or b"!", header, tensors ...]
+    request   [number + header, tensors ...]                  number: 8 bytes, counted up by each caller
+    answer    [number + b"=" or b"!" + header, tensors ...]   a result, or an error
 
 A caller that has lost an answer sends its request again, under the same number: the node answers from its memory of the
 last answer and does not run it twice. What is not a request is dropped.
@@ -46,7 +46,9 @@ class Node:
         if number < last:
             return None
         if number > last:
-            answer = [bytes(frame) for frame in self._run(frames)]  # a copy: the next call may change what it shows
+            status, header, *bodies = self._run(frames)
+            # Copies: the next call may change what they show.
+            answer = [bytes(status) + bytes(header), *map(bytes, bodies)]
             self._last[caller] = number, answer
             self._last.move_to_end(caller)
             while len(self._last) > CALLERS:
@@ -74,16 +76,21 @@ def serve(node: Node, socket: zmq.Socket[bytes], go_on: Callable[[], bool] = lam
     """Answer what comes in on a ROUTER socket, until a caller says CLOSE or `go_on` says no."""
     try:
         while go_on():
-            if not socket.poll(LOOK):
+            try:
+                caller, head, *bodies = (frame.buffer for frame in socket.recv_multipart(zmq.NOBLOCK, copy=False))
+            except zmq.Again:
+                socket.poll(LOOK)
                 continue
-            caller, number, *body = socket.recv_multipart(copy=False)
-            if number.bytes == CLOSE:
+            except ValueError:  # nothing but the caller's name
+                continue
+            number = bytes(head[:8])
+            if number == CLOSE:
                 return
-            if len(number) != 8 or not body:
+            if len(head) <= 8:
                 continue
-            answer = node.answer(caller.bytes, int.from_bytes(number.bytes), [frame.buffer for frame in body])
+            answer = node.answer(bytes(caller), int.from_bytes(number), [head[8:], *bodies])
             if answer is not None:
-                socket.send_multipart([caller.bytes, number.bytes, *answer], copy=False)
+                socket.send_multipart([caller, number + answer[0], *answer[1:]], copy=False)
     finally:
         node.close()
 

@@ -1,0 +1,57 @@
+"""Whatever comes in at a node's socket: the node lives, runs no code, and goes on answering."""
+
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zmq
+
+from podium.fleet import processes
+from podium.fleet.link import request
+
+
+def memory(pid):
+    """Resident, in MB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def rubbish(dice):
+    """Random bytes, or a true request that is bent, cut or padded."""
+    if dice.random() < 0.3:
+        return [dice.randbytes(dice.randrange(200)) for _ in range(dice.randrange(1, 5))]
+    method = dice.choice(["echo", "add", "_hidden", "__init__", "nothing"])
+    frames = [bytearray(frame) for frame in request(method, [np.arange(4.0), {"a": [1, "x"]}], {})]
+    frames[0][:0] = dice.randbytes(8) if dice.random() < 0.5 else dice.randrange(2**16).to_bytes(8)
+    for _ in range(dice.randrange(4)):
+        victim = dice.choice(frames)
+        if victim and dice.random() < 0.7:
+            victim[dice.randrange(len(victim))] = dice.randrange(256)
+        else:
+            del victim[dice.randrange(len(victim) + 1) :]
+    return frames
+
+
+@pytest.mark.parametrize("number", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_random_and_mutated_frames(number):
+    dice = random.Random(number)
+    with processes.group("fleet_nodes:Counter", 1) as group:
+        pid = group.one(0, "where").result()["pid"]
+        address = group._places[0].link.handle.address
+        before = memory(pid)
+        with zmq.Context() as context:
+            for batch in range(number // 500):
+                with context.socket(zmq.DEALER) as socket:
+                    socket.linger = 1000
+                    socket.connect(address)
+                    for _ in range(500):
+                        frames = rubbish(dice)
+                        if bytes(frames[0][:8]) != b"\xff" * 8:  # to end is anyone's right who may talk to it
+                            socket.send_multipart(frames)
+                if batch % 10 == 0:
+                    assert group.one(0, "echo", batch).result() == batch
+        assert group.one(0, "echo", "still here").result() == "still here"
+        assert group.one(0, "where").result()["pid"] == pid
+        assert memory(pid) < before + 100
