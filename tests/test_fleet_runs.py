@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 import podium
+from podium.core import machine
 from podium.core.errors import PodiumError
 from podium.store.ledger import Ledger
+from podium.store.run import Run
 
 TINY = ("cartpole", "ppo", "evolve.members=4", "evolve.interval=256", "stop.fitness=null", "eval.episodes=4")
 SHORT = (*TINY, "stop.steps=1024")
@@ -68,13 +70,19 @@ def test_results_do_not_depend_on_the_engine(
 @pytest.mark.parametrize("strategy", ["tournament", "truncation", "nsga2"])
 def test_several_pods(strategy: str, tmp_path: Path) -> None:
     more = ("evolve.objectives=[return,-switching]",) if strategy == "nsga2" else ()
-    result = podium.evolve(*SHORT, strategy, "fleet=processes", *more, out=tmp_path / "run")
+    result = podium.evolve(*SHORT, strategy, "fleet=processes", "fleet.pods=2", *more, out=tmp_path / "run")
     assert result.reason == "steps" and result.top[0]["fitness"] is not None
     with Ledger(tmp_path / "run" / "ledger.sqlite", readonly=True) as ledger:
         assert {m["pod"] for m in ledger.members()} == {0, 1}
     go_on = podium.resume(tmp_path / "run", "stop.steps=1536")
     assert go_on.reason == "steps" and go_on.step >= 1536
     assert children() == []
+
+
+def test_the_number_of_pods_is_that_of_cores_and_is_kept(tmp_path: Path) -> None:
+    podium.evolve(*TINY, "stop.steps=256", "fleet=processes", out=tmp_path / "run")
+    with Run.open(tmp_path / "run") as run:
+        assert run.config["fleet"]["pods"] == min(4, machine.bound())
 
 
 def test_a_pod_that_is_killed_is_replaced(tmp_path: Path) -> None:

@@ -25,9 +25,13 @@ def keep_memory() -> None:
 
 def cores() -> int:
     """Cores that this process may use: those it is bound to, or fewer if OMP_NUM_THREADS says so."""
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
-    return min(bound, int(asked)) if asked.isdigit() and int(asked) else bound
+    return min(bound(), int(asked)) if asked.isdigit() and int(asked) else bound()
+
+
+def bound() -> int:
+    """Cores that this process and its children are bound to."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def identity() -> str:

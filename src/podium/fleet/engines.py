@@ -17,7 +17,7 @@ def room(name: str, kinds: int, address: str | None, cpus: float) -> int:
     if name == "inline":
         return kinds
     if name == "processes":
-        return machine.cores()
+        return machine.bound()
     found: int = import_module(f"podium.fleet.{ENGINES[name]}").room(address, cpus)
     return found
 
