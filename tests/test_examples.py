@@ -29,6 +29,7 @@ SAYS = {
     "06_a_population": "16. member",
     "07_evolution": "champion: member",
     "08_two_objectives": "the front:",
+    "09_stable_baselines3": "a PPO of SB3",
 }
 
 

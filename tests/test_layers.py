@@ -27,6 +27,7 @@ ORDER = """
     topologies report
     roles
     evolve
+    guests
     algos fleet store
     nets envs replay
     ops

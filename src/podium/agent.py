@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from podium import entrants
 from podium import experiment as experiments
-from podium.core import config, tree
+from podium.core import config, hyper, tree
 from podium.core.errors import ConfigError, PodiumError
 from podium.envs import make as envs
 from podium.envs.native import SIMULATORS
+from podium.guests.base import Guest, is_guest
 from podium.settings import Experiment
 from podium.store import tensors
 from podium.store.run import Run
@@ -24,12 +25,13 @@ from podium.store.run import Run
 Array = np.ndarray[Any, Any]
 
 
-def load(run: str | Path, member: int | None = None) -> Agent:
+def load(run: str | Path, member: int | None = None) -> Agent | GuestAgent:
     """The best snapshot of a run's champion, or of the member of that id."""
     with Run.open(Path(run)) as folder:
         elsewhere = config.merge(folder.config, {"train": {"device": "cpu"}})  # one agent needs no GPU
         each = entrants.kinds(entrants.validate(elsewhere))
-        known = {row["id"]: row["kind"] for row in folder.ledger.members()}
+        members = {row["id"]: row for row in folder.ledger.members()}
+        known = {id: row["kind"] for id, row in members.items()}
         if member is not None and member not in known:
             raise ConfigError("--member", member, f"this run has {', '.join(map(str, list(known)[:20]))}")
         chosen = folder.champion() if member is None else member
@@ -39,7 +41,37 @@ def load(run: str | Path, member: int | None = None) -> Agent:
             why = "it has not been evaluated yet, it failed, or it left the leaderboard"
             raise PodiumError(f"{path}: member {chosen} has no snapshot: {why}")
         learnt, info = folder.read_snapshot(chosen)
+    if is_guest(experiments.algorithm(experiment.algo.name)):
+        return GuestAgent(experiment, learnt, hyper.live(members[chosen]["genes"]), chosen, int(info["step"]))
     return Agent(experiment, learnt, path, chosen, int(info["step"]))
+
+
+class GuestAgent:
+    """A member of another library's, as it was at its best: `guest` is the agent itself."""
+
+    def __init__(
+        self, experiment: Experiment, learnt: tree.Tree, genes: Mapping[str, float], member: int, step: int
+    ) -> None:
+        self._experiment, self._learnt, self._genes = experiment, learnt, genes
+        self.member, self.step, self.env = member, step, experiment.env.id
+        self.guest = self._build(experiment)
+
+    def _build(self, experiment: Experiment) -> Guest:
+        guest = experiments.build_guest(experiment, self.member, self._genes)
+        guest.load(tree.map(lambda leaf: leaf[0], self._learnt))
+        return guest
+
+    def evaluate(self, episodes: int = 100, env: str | None = None, seed: int = 0) -> Array:
+        """Returns of whole episodes, `[episodes]`, as the guest itself measures them."""
+        update = {"env": self._experiment.env.model_copy(update={"id": env or self.env}), "seed": seed}
+        found = self._build(self._experiment.model_copy(update=update)).evaluate(episodes)
+        return np.asarray(found["return"] if isinstance(found, Mapping) else found)
+
+    def act(self, obs: Any, explore: bool = False) -> Any:
+        raise PodiumError(f"{self._experiment.algo.name}: act with the agent itself, `.guest`")
+
+    def play(self, env: str | None = None, seed: int = 0) -> Iterator[tuple[Array, float]]:
+        raise PodiumError(f"{self._experiment.algo.name}: play with the agent itself, podium.load(RUN).guest")
 
 
 class Agent:

@@ -18,8 +18,10 @@ from podium.evolve.population import Population
 from podium.evolve.rows import Kind, Place
 from podium.evolve.settings import EvolveSettings
 from podium.evolve.tournament import Tournament
+from podium.guests.base import is_guest
 from podium.nets.policy_critic import NetSettings
 from podium.roles.evaluator import MEASURES
+from podium.roles.guests import GuestPod
 from podium.roles.pod import Pod
 from podium.settings import Evolution, Experiment
 from podium.store.run import Run
@@ -172,12 +174,14 @@ def seats(experiment: Experiment) -> list[Seat]:
     return found
 
 
-def build_pod(experiment: Experiment, pod: int) -> Pod:
+def build_pod(experiment: Experiment, pod: int) -> Pod | GuestPod:
     """One of the pods, untrained."""
     seat, objectives = seats(experiment)[pod], experiment.evolve.objectives if isinstance(experiment, Evolution) else ()
     kind = kinds(experiment)[seat.kind]
     mine = kind.model_copy(update={"train": kind.train.model_copy(update={"members": seat.rows})})
-    return experiments.build_pod(mine, seat.first, [name.removeprefix("-") for name in objectives])
+    guests = is_guest(experiments.algorithm(kind.algo.name))
+    build = experiments.build_guests if guests else experiments.build_pod
+    return build(mine, seat.first, [name.removeprefix("-") for name in objectives])
 
 
 def threads(experiment: Experiment) -> int:
@@ -185,7 +189,7 @@ def threads(experiment: Experiment) -> int:
     return max(experiments.threads(kind) for kind in kinds(experiment))
 
 
-def build_pods(experiment: Experiment) -> list[Pod]:
+def build_pods(experiment: Experiment) -> list[Pod | GuestPod]:
     """All pods, untrained, or a refusal where the memory does not hold them."""
     machine.keep_memory()
     machine.use_threads(threads(experiment))

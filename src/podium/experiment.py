@@ -16,18 +16,22 @@ from podium.core import config, hyper, machine
 from podium.core.errors import ConfigError, PodiumError, UnknownName
 from podium.core.imports import named
 from podium.core.spec import Spec
-from podium.core.streams import Streams
+from podium.core.streams import Streams, generator
 from podium.core.tree import Tree
 from podium.envs import make as envs
 from podium.envs.base import VecEnv
+from podium.guests.base import Guest, is_guest
 from podium.ops.dist import of_space
 from podium.roles.collector import Collector
 from podium.roles.evaluator import Evaluator
+from podium.roles.guests import GuestPod
 from podium.roles.pod import Pod
 from podium.settings import EnvSettings, Experiment
 from podium.settings import experiment as experiment_of
 
 ALGORITHMS: dict[str, type[Any]] = {"ppo": PPO, "a2c": A2C}
+GUESTS = {"sb3-ppo": "podium.guests.sb3:SB3PPO"}
+"""Agents of other libraries, imported only when they are asked for."""
 
 
 def validate(tree: dict[str, Any]) -> Experiment:
@@ -48,8 +52,8 @@ def record(tree: dict[str, Any]) -> Experiment:
 
 
 def algorithm(name: object) -> type[Any]:
-    if isinstance(name, str) and ":" in name:
-        found: type[Any] = named("algo.name", name)
+    if isinstance(name, str) and (":" in name or name in GUESTS):
+        found: type[Any] = named("algo.name", GUESTS.get(name, name))
         settings = getattr(found, "Settings", None)
         if not (isinstance(settings, type) and issubclass(settings, AlgoSettings)):
             raise ConfigError(
@@ -57,9 +61,9 @@ def algorithm(name: object) -> type[Any]:
             )
         return found
     if not isinstance(name, str):
-        raise ConfigError("algo.name", name, f"one of {', '.join(ALGORITHMS)}, or module:Class")
+        raise ConfigError("algo.name", name, f"one of {', '.join([*ALGORITHMS, *GUESTS])}, or module:Class")
     if name not in ALGORITHMS:
-        raise UnknownName("algo.name", name, ALGORITHMS)
+        raise UnknownName("algo.name", name, [*ALGORITHMS, *GUESTS])
     return ALGORITHMS[name]
 
 
@@ -80,7 +84,8 @@ def check(experiment: Experiment) -> None:
     if experiment.env.measures:
         _try_measures(experiment)
     spec = _spec(experiment, experiment.train.members)
-    of_space(spec.action)
+    if not is_guest(algorithm(experiment.algo.name)):
+        of_space(spec.action)
     experiment.algo.check(spec)
 
 
@@ -158,6 +163,20 @@ def born(experiment: Experiment, member: int) -> dict[str, float]:
     drawn = hyper.values(experiment.algo, experiment.seed, [member])
     first = experiment.train.schedule[0].genes if experiment.train.schedule else {}
     return {name: float(value) for name, value in drawn.items()} | hyper.live(first)
+
+
+def build_guests(experiment: Experiment, first: int = 0, measures: Sequence[str] = ()) -> GuestPod:
+    """The same of agents of another library."""
+    make, rollout = partial(build_guest, experiment), experiment.algo.steps * experiment.env.num
+    ids, genes = range(first, first + experiment.train.members), partial(born, experiment)
+    return GuestPod(make, ids, genes, rollout=rollout, episodes=experiment.eval.episodes, measures=measures)
+
+
+def build_guest(experiment: Experiment, member: int, genes: Mapping[str, float]) -> Guest:
+    """An untrained agent of another library."""
+    seed = generator(experiment.seed, member, "guest").initial_seed() % 2**31
+    guest: Guest = algorithm(experiment.algo.name)(experiment.env, experiment.algo, genes, seed)
+    return guest
 
 
 def build_pod(experiment: Experiment, first: int = 0, measures: Sequence[str] = ()) -> Pod:

@@ -81,7 +81,10 @@ def export(
     if ensemble is not None and member is not None:
         raise ConfigError("--ensemble", ensemble, "--member and --ensemble exclude each other")
     ids = [member] if ensemble is None else _best(Path(run), ensemble)
-    agents = [load(run, id) for id in ids]
+    loaded = [load(run, id) for id in ids]
+    agents = [agent for agent in loaded if isinstance(agent, Agent)]
+    if len(agents) < len(loaded):
+        raise PodiumError(f"{run}: an agent of another library is exported by that library: podium.load(RUN).guest")
     outputs = _one(agents[0]) if ensemble is None else _together(agents)
     model = _model(outputs, agents[0].obs_space)
     onnx.helper.set_model_props(model, _about(agents))

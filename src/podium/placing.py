@@ -78,9 +78,9 @@ class PodNode:
         """Do a task that begins at `seconds` of the run; its outcome, and the tracebacks on the way."""
         start = time.perf_counter()
         outcome = self._careful.turn(Task(**task), lambda: seconds + time.perf_counter() - start, lambda: False)
-        said, self._notes[:] = list(self._notes), []
+        said, self._notes[:] = [*self._notes, *outcome.notes], []
         names = ("steps", "seconds", "failed", "report", "evaluation", "members", "ids", "error")
-        return {"notes": said, **{name: getattr(outcome, name) for name in names}}
+        return {**{name: getattr(outcome, name) for name in names}, "notes": said}
 
     def exchange(self, refills: Sequence[Mapping[str, Any]]) -> None:
         self._pod.exchange([Refill(**refill) for refill in refills])

@@ -119,9 +119,10 @@ def _start(pool: Pods, experiment: Experiment) -> dict[str, Any] | None:
     """Where all members begin, if it is not with new weights."""
     if experiment.train.start is None:
         return None
-    if not isinstance(pool, Inline):
-        raise ConfigError("train.start", experiment.train.start, "null, or fleet=inline")
-    starts = [_start_from(pod, experiment) for pod in pool.pods]
+    pods = pool.pods if isinstance(pool, Inline) else ()
+    if not pods or not all(isinstance(pod, Pod) for pod in pods):
+        raise ConfigError("train.start", experiment.train.start, "null, or fleet=inline and members of Podium's own")
+    starts = [_start_from(pod, experiment) for pod in pods]
     return starts[0]
 
 

@@ -57,7 +57,7 @@ class Evolving:
 def evolving(experiment: Evolution) -> Iterator[Evolving]:
     """A new run as `podium evolve` makes it: ledger, snapshots, checkpoints, event file, log."""
     with TemporaryDirectory() as folder, Sink(training.console(experiment, quiet=True)) as sink:
-        pods = entrants.build_pods(experiment)
+        pods = [pod for pod in entrants.build_pods(experiment) if isinstance(pod, Pod)]
         with Run.create(Path(folder) / "run", experiment.model_dump(mode="json")) as run:
             orchestrator = entrants.orchestrator(experiment, run)
             orchestrator.population.enter()

@@ -81,6 +81,8 @@ def _say_why_not(result: Result) -> None:
 
 def _finish(result: Result, quiet: bool, named: bool = True) -> None:
     """What to say at the end of a run; if little is to be said, the folder that the user has not named."""
+    from podium import experiment as experiments
+    from podium.guests.base import is_guest
     from podium.report import tables
 
     path = shlex.quote(str(result.path))
@@ -98,12 +100,14 @@ def _finish(result: Result, quiet: bool, named: bool = True) -> None:
         title = f"{title}; the best of {len(result.top)} on the leaderboard"
         tables.show(tables.leaderboard(result.top, title).first(10))
         _show_schedule(result.path)
-        next_ += [f"podium lineage {path} --plot lineage.png", f"podium export {path} -o {result.path.name}.onnx"]
+        next_ += [f"podium lineage {path} --plot lineage.png"]
         if tables.objectives(result.top):
             next_ += [f"podium front {path} --plot front.png"]
     else:
         tables.show(tables.summary(result.top, title))
-    print("\nNext:", *next_, f"podium play {path} -o {result.path.name}.gif", sep="\n  ")
+    if not (result.top and is_guest(experiments.algorithm(result.top[0]["algo"]))):
+        next_ += [f"podium export {path} -o {result.path.name}.onnx", f"podium play {path} -o {result.path.name}.gif"]
+    print("\nNext:", *next_, sep="\n  ")
 
 
 def _show_schedule(run: Path) -> None:

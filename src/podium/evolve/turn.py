@@ -40,6 +40,7 @@ class Outcome:
     evaluation: Evaluation | None = None
     members: Tree | None = None  # all that the evaluated rows have learnt, leaves [R, ...]
     ids: Sequence[int] = ()  # of the members, by row
+    notes: Sequence[str] = ()  # for the log
     error: str | None = None  # why the pod broke down, where it did: all its members failed
 
     @property

@@ -79,8 +79,6 @@ class Afar:
         except RemoteError as error:
             self._log(error.trace)
             raise PodiumError(f"pod {pod}: {error.text if error.kind == 'PodiumError' else error}") from error
-        for note in answer.pop("notes"):
-            self._log(note)
         self._lost[pod], self._steps[pod], self._ids[pod] = 0, answer["steps"], answer["ids"] or self._ids[pod]
         evaluation = answer.pop("evaluation")
         return Outcome(task, evaluation=None if evaluation is None else Evaluation(*evaluation), **answer)

@@ -214,6 +214,8 @@ class Driver:
         if done is None:
             raise RuntimeError("no pod has anything to do")
         pod, outcome = done
+        for note in outcome.notes:
+            self.run.log(note)
         if outcome.report:
             self._window[pod].add(outcome.report, outcome.ids)
 
