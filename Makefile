@@ -46,6 +46,7 @@ bench: $(READY) ## side by side with its peers
 	$(BIN)/podium bench evolve
 	$(BIN)/podium bench orchestrator
 	$(BIN)/podium bench pareto
+	$(BIN)/podium bench rpc
 
 format: $(READY) ## put the code in its canonical form
 	$(BIN)/ruff check --fix .

@@ -324,6 +324,11 @@ FLOORS = [
     _rows(
         "pareto", "NSGA-II's hypervolume against pymoo's: ZDT1, DTLZ2", ["pareto/zdt1", "pareto/dtlz2"], least, 0.98, 1
     ),
+    _rows("rpc-call", "one small call after another, against Ray actor calls", ["rpc/call"], least, 3, 5, "x"),
+    _rows("rpc-flight", "1000 small calls in flight, against Ray's", ["rpc/flight"], least, 7, 15, "x"),
+    _rows("rpc-broadcast", "1.2 MB to 8 nodes, against ray.put and 8 calls", ["rpc/broadcast"], least, 3, 6, "x"),
+    _rows("rpc-gather", "256 KB from each of 4 nodes, against Ray's", ["rpc/gather"], least, 6, 12, "x"),
+    _rows("rpc-curve", "256 KB over TCP with CURVE, against without", ["rpc/curve"], least, 0.25, 0.5, "x"),
     Floor(
         "memory",
         "memory of one more member, 64x64, 8 envs",

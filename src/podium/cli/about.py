@@ -37,7 +37,10 @@ def presets(
 @app.command()
 def bench(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="ppo, stack, env, evolve, orchestrator or pareto.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="NAME", help="ppo, stack, env, evolve, orchestrator, pareto or rpc.", show_default=False
+        ),
     ],
     as_json: Json = False,
     rounds: Annotated[int, typer.Option(min=1, help="Times to measure both sides, in turn.")] = 5,

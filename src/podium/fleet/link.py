@@ -178,6 +178,7 @@ class Wired(Link):
         for option in (zmq.SNDHWM, zmq.RCVHWM):
             self.socket.setsockopt(option, 0)  # as many as there are calls in flight: the caller bounds them
         self.socket.setsockopt(zmq.RECONNECT_IVL, 20)
+        self.socket.setsockopt(zmq.RCVTIMEO, round(1000 * LOOK))
         self.socket.setsockopt(zmq.MAXMSGSIZE, wire.LARGEST)
         unlock(self.socket, keys)
         self._refusals: zmq.Socket[bytes] | None = None
@@ -193,18 +194,24 @@ class Wired(Link):
             self.socket.send_multipart([head, *frames[1:]], copy=copy)
 
     def wait(self, seconds: float) -> None:
-        if self.socket.poll(round(1000 * min(LOOK, max(0.0, seconds)))):
-            self.take_in()
-        else:
+        if seconds < LOOK and not self.socket.poll(round(1000 * max(0.0, seconds))):
+            self.look()
+            return
+        try:
+            self._take(self.socket.recv_multipart(copy=False))  # quicker than to poll first
+        except zmq.Again:
             self.look()
 
     def take_in(self) -> None:
         while True:
             try:
-                head, *bodies = (frame.buffer for frame in self.socket.recv_multipart(zmq.NOBLOCK, copy=False))
+                self._take(self.socket.recv_multipart(zmq.NOBLOCK, copy=False))
             except zmq.Again:
                 return
-            self.arrived(int.from_bytes(head[:8]), [head[8:], *bodies])
+
+    def _take(self, frames: Sequence[zmq.Frame]) -> None:
+        head, *bodies = (frame.buffer for frame in frames)
+        self.arrived(int.from_bytes(head[:8]), [head[8:], *bodies])
 
     def look(self) -> None:
         if self.lost is not None:

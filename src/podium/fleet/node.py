@@ -77,9 +77,8 @@ def serve(node: Node, socket: zmq.Socket[bytes], go_on: Callable[[], bool] = lam
     try:
         while go_on():
             try:
-                caller, head, *bodies = (frame.buffer for frame in socket.recv_multipart(zmq.NOBLOCK, copy=False))
-            except zmq.Again:
-                socket.poll(LOOK)
+                caller, head, *bodies = (frame.buffer for frame in socket.recv_multipart(copy=False))
+            except zmq.Again:  # nothing came within LOOK
                 continue
             except ValueError:  # nothing but the caller's name
                 continue
@@ -101,6 +100,7 @@ def router() -> zmq.Socket[bytes]:
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, 0)  # an answer is never dropped: there are no more of them than calls
     socket.setsockopt(zmq.MAXMSGSIZE, wire.LARGEST)
+    socket.setsockopt(zmq.RCVTIMEO, LOOK)
     return socket
 
 
