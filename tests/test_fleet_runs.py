@@ -176,3 +176,21 @@ def test_start_and_stop_leave_nothing_behind() -> None:
         if cycle == 1:
             before = open_files(), threading.active_count(), len(os.listdir("/dev/shm"))
     assert before == (open_files(), threading.active_count(), len(os.listdir("/dev/shm"))) and children() == []
+
+
+@pytest.mark.parametrize("fleet", ["inline", "processes"])
+def test_the_pace_of_each_pod_is_reported(fleet: str, tmp_path: Path) -> None:
+    reports: list[dict[str, object]] = []
+    words = (*TINY, "stop.steps=null", "stop.seconds=3", f"fleet={fleet}", "fleet.pods=2", "tournament")
+    podium.evolve(*words, out=tmp_path / "run", on_report=reports.append)
+    pods = [pod for report in reports[1:] for pod in report["pods"]]  # type: ignore[attr-defined]
+    assert all(len(report["pods"]) == 2 for report in reports)  # type: ignore[arg-type]
+    assert pods and all(0 <= pod["busy"] <= 1 for pod in pods) and max(pod["steps_per_second"] for pod in pods) > 0
+    if fleet == "processes":
+        assert sum(pod["busy"] for pod in pods) / len(pods) > 0.5  # neither waits for the other
+
+
+def test_devices_are_given_to_pods_in_turn(tmp_path: Path) -> None:
+    with pytest.raises(PodiumError, match="train.device: 'nowhere' is not allowed"):
+        podium.evolve(*SHORT, "fleet=processes", "fleet.pods=2", "fleet.devices=[cpu,nowhere]", out=tmp_path / "run")
+    assert children() == [] and not (tmp_path / "run").exists()

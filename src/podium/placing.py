@@ -54,15 +54,17 @@ def place(experiment: Experiment) -> Pods:
     more: dict[str, Any] = {"threads": fleet.threads}
     if fleet.kind == "ray":
         more |= {"address": fleet.address, "cpus": fleet.cpus, "gpus": fleet.gpus}
-    group = engines.engine(fleet.kind)(PodNode, len(seats), config, each=[[i] for i in range(len(seats))], **more)
+    devices = fleet.devices or [experiment.train.device]
+    each = [[i, devices[i % len(devices)]] for i in range(len(seats))]
+    group = engines.engine(fleet.kind)(PodNode, len(seats), config, each=each, **more)
     return Afar(group, [seat.rows for seat in seats], fleet.timeout)
 
 
 class PodNode:
     """A pod as a node: the same methods, in terms that the wire carries."""
 
-    def __init__(self, config: dict[str, Any], seat: int) -> None:
-        experiment = entrants.validate(config)
+    def __init__(self, config: dict[str, Any], seat: int, device: str) -> None:
+        experiment = entrants.validate({**config, "train": {**config["train"], "device": device}})
         self._seed = experiment.seed
         self._notes: list[str] = []
         machine.keep_memory()

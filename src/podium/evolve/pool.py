@@ -8,6 +8,7 @@ The same few lines drive pods that take turns in this process, pods of a fleet, 
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -94,6 +95,10 @@ class Pods(Pool, Protocol):
         """A task of a pod, now, while no other is at work."""
         ...
 
+    def busy(self) -> list[float]:
+        """Seconds that each pod has been at work."""
+        ...
+
     def state(self) -> Tree: ...
 
     def load(self, state: Tree) -> None: ...
@@ -177,6 +182,7 @@ class Inline(Generic[W]):
     ) -> None:
         self.pods = pods
         self._tasks: deque[tuple[int, Task]] = deque()
+        self._busy = [0.0] * len(pods)
         self.attach(seconds, stop, log)
 
     def attach(self, seconds: Callable[[], float], stop: Callable[[], bool], log: Log | None) -> None:
@@ -201,7 +207,14 @@ class Inline(Generic[W]):
         return pod, self.do(pod, task)
 
     def do(self, pod: int, task: Task) -> Outcome:
-        return self._careful[pod].turn(task, self.seconds, self._stop)
+        start = time.perf_counter()
+        try:
+            return self._careful[pod].turn(task, self.seconds, self._stop)
+        finally:
+            self._busy[pod] += time.perf_counter() - start
+
+    def busy(self) -> list[float]:
+        return list(self._busy)
 
     def exchange(self, pod: int, refills: Sequence[Refill]) -> None:
         self.pods[pod].exchange(refills)

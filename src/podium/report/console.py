@@ -95,6 +95,8 @@ class Console:
             pace.append(left)
         if report.get("steps_evaluation"):
             pace.append(f"eval {words.rate(report['steps_evaluation'])} steps")
+        if len(pods := report.get("pods") or ()) > 1:
+            pace.append(f"{len(pods)} pods busy {sum(pod['busy'] for pod in pods) / len(pods):.0%}")
         best, median = report.get("best_return"), report.get("median_return")
         good = [f"return best {words.score(best)}" + (f" median {words.score(median)}" if self.members > 1 else "")]
         good.append(f"evaluated best {words.score(report.get('best_fitness'))}")

@@ -27,7 +27,7 @@ class Afar:
         self._lives = [0] * len(rows)
         self._steps = [0] * len(rows)
         self._ids: list[Sequence[int]] = [[-1] * n for n in rows]
-        self._busy, self._since = [0.0] * len(rows), time.perf_counter()
+        self._busy, self._began = [0.0] * len(rows), [0.0] * len(rows)
         try:
             self._about = group.all("about", timeout=timeout)
         except BaseException:
@@ -54,7 +54,7 @@ class Afar:
         return [pod for pod in range(len(self._rows)) if pod not in self._at_work]
 
     def start(self, pod: int, task: Task) -> None:
-        plain = replace(task, rows=list(task.rows))
+        plain, self._began[pod] = replace(task, rows=list(task.rows)), time.perf_counter()
         self._at_work[pod] = task, self._group.one(pod, "turn", plain, self.seconds(), timeout=self._timeout)
 
     def next(self) -> tuple[int, Outcome] | None:
@@ -73,6 +73,7 @@ class Afar:
     def _outcome(self, pod: int, task: Task, call: Call) -> Outcome:
         try:
             answer = call.result()
+            self._busy[pod] += time.perf_counter() - self._began[pod]
             self._check_asides(pod)
         except (NodeLost, Late) as error:
             return self._replaced(pod, task, error)
@@ -107,6 +108,10 @@ class Afar:
         mine = [call for owner, call in self._asides if owner == pod and call.done]
         self._asides = [(owner, call) for owner, call in self._asides if owner != pod or not call.done]
         results(mine)
+
+    def busy(self) -> list[float]:
+        now = time.perf_counter()
+        return [s + (now - self._began[i] if i in self._at_work else 0.0) for i, s in enumerate(self._busy)]
 
     def state(self) -> Tree:
         """NodeLost if a pod is gone: `next` says so, too."""

@@ -15,6 +15,7 @@ from podium.core.tree import Tree
 from podium.evolve.apart import Apart
 from podium.evolve.generational import Generational
 from podium.evolve.pool import Pods, finish, step
+from podium.evolve.population import Population
 from podium.evolve.tournament import Tournament
 from podium.evolve.turn import Outcome
 from podium.fleet.errors import NodeLost
@@ -107,6 +108,7 @@ class Driver:
     def train(self) -> str:
         """Train until done; why it stopped: "steps", "seconds", "fitness", "generations", "failed", "interrupted"."""
         plan, reported, at, saved = self.plan, time.perf_counter(), self.population.total_steps, self.step
+        self._paces = _Paces(self.pool, self.population)
         due = False
         while not (reason := self._stop()):
             self._restart()
@@ -247,11 +249,34 @@ class Driver:
                 "exchanges": self.population.exchanges,
                 "leaders": self.population.leaders(LEADERS),
                 "failed": sum(row.failed for row in rows),
+                "pods": self._paces.since(),
                 "eta_seconds": left,
                 "ids": ids,
                 "members": members,
             }
         )
+
+
+class _Paces:
+    """How fast the pods are, and how busy, from one report to the next."""
+
+    def __init__(self, pool: Pods, population: Population) -> None:
+        self._pool, self._population = pool, population
+        self._at, self._steps, self._busy = time.perf_counter(), list(population.steps), pool.busy()
+
+    def since(self) -> list[dict[str, float]]:
+        """Of each pod: steps a second of all its members, and the share of the time that it was at work."""
+        at, steps, busy = time.perf_counter(), list(self._population.steps), self._pool.busy()
+        took = max(1e-9, at - self._at)
+        found = [
+            {
+                "steps_per_second": (steps[i] - self._steps[i]) * place.rows / took,
+                "busy": min(1.0, (busy[i] - self._busy[i]) / took),
+            }
+            for i, place in enumerate(self._population.places)
+        ]
+        self._at, self._steps, self._busy = at, steps, busy
+        return found
 
 
 class _Window:
