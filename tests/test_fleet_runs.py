@@ -191,6 +191,6 @@ def test_the_pace_of_each_pod_is_reported(fleet: str, tmp_path: Path) -> None:
 
 
 def test_devices_are_given_to_pods_in_turn(tmp_path: Path) -> None:
-    with pytest.raises(PodiumError, match="train.device: 'nowhere' is not allowed"):
+    with pytest.raises(PodiumError, match=r"train.device: 'nowhere' is not allowed"):
         podium.evolve(*SHORT, "fleet=processes", "fleet.pods=2", "fleet.devices=[cpu,nowhere]", out=tmp_path / "run")
     assert children() == [] and not (tmp_path / "run").exists()
