@@ -21,6 +21,7 @@ ORDER = """
     resuming
     agent stack training
     placing
+    pod_node
     entrants
     experiment
     settings compose

@@ -120,6 +120,8 @@ def _check(experiment: Evolution) -> None:
     evolve = experiment.evolve
     evolve.check(experiment.stop.steps, experiment.eval.episodes)
     experiment.fleet.check(evolve.members, max(1, len(evolve.entrants)))
+    if evolve.exchange in ("p2p", "collective") and experiment.fleet.kind != "mpi":
+        raise ConfigError("evolve.exchange", evolve.exchange, f"auto or inline, since fleet is {experiment.fleet.kind}")
     if experiment.train.schedule:
         raise ConfigError("train.schedule", "a schedule", "none: evolution makes its own; replay it with podium train")
     if len(evolve.entrants) > evolve.members:

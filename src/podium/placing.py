@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from podium import entrants
-from podium.core import machine
-from podium.core.streams import Streams
-from podium.core.tree import Tree
-from podium.evolve.pool import Careful, Inline, Pods
-from podium.evolve.turn import Refill, Task
+from podium.evolve.pool import Inline, Pods
 from podium.fleet import engines
+from podium.pod_node import PodNode, RankNode
 from podium.settings import Evolution, Experiment
 from podium.topologies.afar import Afar
+from podium.topologies.ranks import Ranks
+
+DIRECT = ("p2p", "collective")
+"""Exchanges in which every rank is a pod, and members go from rank to rank."""
 
 
 def settle(experiment: Experiment) -> Experiment:
-    """With the number of pods that the fleet has room for, where it is left open: a resume keeps it."""
-    if not isinstance(experiment, Evolution) or experiment.fleet.pods != "auto":
+    """With all that the fleet decides and the user leaves open: how members are exchanged, and the number of pods."""
+    if not isinstance(experiment, Evolution):
         return experiment
-    fleet, kinds = experiment.fleet, len(entrants.kinds(experiment))
-    room = engines.room(fleet.kind, kinds, fleet.address, fleet.cpus)
-    pods = min(experiment.evolve.members, max(kinds, room))
-    return experiment.model_copy(update={"fleet": fleet.model_copy(update={"pods": pods})})
+    fleet, evolve = experiment.fleet, experiment.evolve
+    if evolve.exchange == "auto" and fleet.kind == "mpi" and evolve.strategy != "tournament":
+        evolve = evolve.model_copy(update={"exchange": "p2p"})
+    if fleet.pods == "auto":
+        kinds = len(entrants.kinds(experiment))
+        room = engines.room(fleet.kind, kinds, fleet.address, fleet.cpus) + (evolve.exchange in DIRECT)
+        fleet = fleet.model_copy(update={"pods": min(evolve.members, max(kinds, room))})
+    return experiment.model_copy(update={"fleet": fleet, "evolve": evolve})
 
 
 @contextmanager
@@ -56,49 +60,8 @@ def place(experiment: Experiment) -> Pods:
         more |= {"address": fleet.address, "cpus": fleet.cpus, "gpus": fleet.gpus}
     devices = fleet.devices or [experiment.train.device]
     each = [[i, devices[i % len(devices)]] for i in range(len(seats))]
+    if isinstance(experiment, Evolution) and experiment.evolve.exchange in DIRECT:
+        swap = experiment.evolve.exchange
+        return Ranks(on_mpi().crew_of(RankNode, len(seats), config, swap, each=each, timeout=fleet.timeout, **more))
     group = engines.engine(fleet.kind)(PodNode, len(seats), config, each=each, **more)
     return Afar(group, [seat.rows for seat in seats], fleet.timeout)
-
-
-class PodNode:
-    """A pod as a node: the same methods, in terms that the wire carries."""
-
-    def __init__(self, config: dict[str, Any], seat: int, device: str) -> None:
-        experiment = entrants.validate({**config, "train": {**config["train"], "device": device}})
-        self._seed = experiment.seed
-        self._notes: list[str] = []
-        machine.keep_memory()
-        machine.use_threads(entrants.threads(experiment))
-        self._pod = entrants.build_pod(experiment, seat)
-        self._careful = Careful(self._pod, f"pod {seat}", self._notes.append)
-
-    def about(self) -> dict[str, Any]:
-        """What a driver asks once."""
-        return {"exact": self._pod.exact, "like": self._pod.read([0])}
-
-    def turn(self, task: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Do a task that begins at `seconds` of the run; its outcome, and the tracebacks on the way."""
-        start = time.perf_counter()
-        outcome = self._careful.turn(Task(**task), lambda: seconds + time.perf_counter() - start, lambda: False)
-        said, self._notes[:] = [*self._notes, *outcome.notes], []
-        names = ("steps", "seconds", "failed", "report", "evaluation", "members", "ids", "error")
-        return {**{name: getattr(outcome, name) for name in names}, "notes": said}
-
-    def exchange(self, refills: Sequence[Mapping[str, Any]]) -> None:
-        self._pod.exchange([Refill(**refill) for refill in refills])
-
-    def adopt(self, ids: Sequence[int], steps: int, life: int) -> None:
-        """Take the place of a pod that was lost: its rows, with nobody in them yet, and dice of their own."""
-        self._pod.adopt(ids, steps, Streams(self._seed, [f"{member}, life {life}" for member in ids]))
-
-    def state(self) -> Tree:
-        return self._pod.state()
-
-    def load(self, state: Tree) -> None:
-        self._pod.load(state)
-
-    def restart(self) -> None:
-        self._pod.restart()
-
-    def close(self) -> None:
-        self._pod.close()

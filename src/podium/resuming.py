@@ -160,9 +160,10 @@ def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
     try:
         tensors.match(_fixed(saved.state), _fixed(driver.state()), saved.path)
         pods = {place.kind: pod for pod, place in enumerate(driver.population.places)}
+        like = dict(zip(pods, driver.pool.read([(pod, 0) for pod in pods.values()]), strict=True))
         for entry in saved.info["orchestrator"]["population"]["board"]:
             snapshot = saved.state["orchestrator"]["board"][str(entry["member"])]
-            tensors.match(snapshot, driver.pool.like(pods[entry["kind"]]), saved.path)
+            tensors.match(snapshot, like[entry["kind"]], saved.path)
         driver.load(saved.state, saved.info)
     except CheckpointError as error:
         where = "" if str(saved.path) in str(error) else f"{saved.path}: "

@@ -51,5 +51,11 @@ def alive(pid: int) -> bool:
     return True
 
 
+def share_cores(threads: int) -> None:
+    """Let this process, as one of several, use so many cores from now on."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    use_threads(threads)
+
+
 def use_threads(threads: int) -> None:
     torch.set_num_threads(threads)

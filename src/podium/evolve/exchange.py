@@ -13,7 +13,7 @@ from podium.evolve.rows import Row
 from podium.evolve.settings import EvolveSettings
 from podium.evolve.turn import Refill, Refills
 
-Seat = tuple[int, int, Row]
+Seated = tuple[int, int, Row]
 """Pod, row, who sits there."""
 Rule = Callable[[Tensor, Tensor, torch.Generator, EvolveSettings], Tensor]
 """(fitness [M], returns [M, n], dice, settings) -> parents [M]"""
@@ -37,7 +37,7 @@ def refill(population: Population, entries: Entries) -> Refills:
     return refills
 
 
-def _refill_kind(population: Population, seats: Sequence[Seat], entries: Entries) -> Iterator[tuple[int, Refill]]:
+def _refill_kind(population: Population, seats: Sequence[Seated], entries: Entries) -> Iterator[tuple[int, Refill]]:
     settings, kind = population.settings, seats[0][2].kind
     fitness = torch.tensor([population.fitness(row) for _, _, row in seats], dtype=torch.float64)
     parents = RULES[settings.strategy](fitness, _returns(seats), population.rng, settings).tolist()
@@ -47,13 +47,13 @@ def _refill_kind(population: Population, seats: Sequence[Seat], entries: Entries
     for i, new in zip(moved, genes, strict=True):
         (pod, index, _), (source_pod, source, _) = seats[i], seats[parents[i]]
         parent = entries[source_pod, source]
-        yield pod, population.copy(pod, index, parent, new, source if source_pod == pod else None)
+        yield pod, population.copy(pod, index, parent, new, (source_pod, source))
     for pod, index, row in seats:
         if row.failed and population.rows[pod][index] is row:  # nobody of its kind is well
             yield pod, population.revive(pod, index)
 
 
-def _returns(seats: Sequence[Seat]) -> Tensor:
+def _returns(seats: Sequence[Seated]) -> Tensor:
     """Of the last evaluation, `[M, n]`; NaN for the failed."""
     lists = [[] if row.failed else row.returns for _, _, row in seats]
     n = min((len(r) for r in lists if r), default=1)

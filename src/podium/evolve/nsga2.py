@@ -42,9 +42,11 @@ def survive(population: Population, outcomes: Mapping[int, Outcome]) -> Entries:
         order = pareto.survive(_objectives(population, entries), size).tolist()
         kept += [replace(entries[i], place=place) for place, i in enumerate(order)]
     fronts = pareto.fronts(_objectives(population, kept)).tolist()
-    entered = {e.member for e in new}
+    entered = {e.member for e in new} & {e.member for e in kept}
     kept = [replace(e, front=front) for e, front in zip(kept, fronts, strict=True)]
-    kept = [replace(e, snapshot=tree.clone(e.snapshot)) if e.member in entered and e.snapshot else e for e in kept]
+    evaluated = population.fetched(evaluated, [seat for seat, e in evaluated.items() if e.member in entered])
+    snapshots = {e.member: tree.clone(e.snapshot) for e in evaluated.values() if e.member in entered and e.snapshot}
+    kept = [replace(e, snapshot=snapshots.get(e.member, e.snapshot)) for e in kept]
     left = population.board.replace(kept)
     population.ranked([e for e in kept if e.member in entered], left, [e for e in kept if e.member not in entered])
     return evaluated

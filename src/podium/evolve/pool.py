@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 
 from podium.core.errors import PodiumError
 from podium.core.tree import Tree
-from podium.evolve.turn import Outcome, Refill, Refills, Task
+from podium.evolve.turn import Outcome, Refill, Refills, Seat, Task
 
 Log = Callable[[str], None]
 
@@ -107,8 +107,8 @@ class Pods(Pool, Protocol):
         """End all episodes of pods whose envs a checkpoint cannot hold."""
         ...
 
-    def like(self, pod: int) -> Tree:
-        """A member of a pod, for its names and shapes."""
+    def read(self, seats: Sequence[Seat]) -> list[Tree]:
+        """All that some rows have learnt, leaves `[1, ...]`."""
         ...
 
     def close(self) -> None: ...
@@ -235,8 +235,8 @@ class Inline(Generic[W]):
             if not pod.exact:
                 pod.restart()
 
-    def like(self, pod: int) -> Tree:
-        return self.pods[pod].read([0])
+    def read(self, seats: Sequence[Seat]) -> list[Tree]:
+        return [self.pods[pod].read([row]) for pod, row in seats]
 
     def close(self) -> None:
         for pod in self.pods:

@@ -20,13 +20,12 @@ from podium.evolve import explore
 from podium.evolve.leaderboard import Entry, Leaderboard
 from podium.evolve.rows import Genes, Kind, Place, Row
 from podium.evolve.settings import EvolveSettings
-from podium.evolve.turn import Outcome, Refill, Refills
+from podium.evolve.turn import Outcome, Refill, Refills, Seat
 from podium.evolve.updater import UPDATERS
 from podium.store.records import Member, Score, spread
 from podium.store.run import Run
 
-Entries = dict[tuple[int, int], Entry]
-"""By pod and row."""
+Entries = dict[Seat, Entry]
 LONGEST = 16
 """Updates after which a pod reports, however long the interval is."""
 NOT_FINITE = "a number in its observation, reward or gradient is not finite"
@@ -51,6 +50,7 @@ class Population:
         self._longest = max(place.rollout for place in places)
         self.objectives = [name.removeprefix("-") for name in settings.objectives]
         self.note: Callable[[str], None] = lambda text: None
+        self.fetch: Callable[[Sequence[Seat]], Sequence[Tree | None]] = lambda seats: [None] * len(seats)
         self._gone: list[int] = []  # members that left the leaderboard, whose snapshots are still there
 
     @property
@@ -158,12 +158,15 @@ class Population:
 
     def offer(self, pod: int, index: int, entry: Entry) -> Entry:
         """Let the updater and the leaderboard decide about a row; its member as it stands there."""
-        parent = self.rows[pod][index].parent_fitness
-        if UPDATERS[self.settings.updater](entry.fitness, parent) and self.board.admits(entry):
+        if self._admits(pod, index, entry):
             if entry.snapshot is not None:
                 entry = replace(entry, snapshot=tree.clone(entry.snapshot))
             self.ranked([entry], self.board.offer(entry))
         return entry
+
+    def _admits(self, pod: int, index: int, entry: Entry) -> bool:
+        better = UPDATERS[self.settings.updater](entry.fitness, self.rows[pod][index].parent_fitness)
+        return better and self.board.admits(entry)
 
     def healthy(self, outcomes: Mapping[int, Outcome]) -> Entries:
         """Every healthy row that was evaluated."""
@@ -172,7 +175,15 @@ class Population:
 
     def offer_all(self, outcomes: Mapping[int, Outcome]) -> Entries:
         """Offer every healthy row that was evaluated."""
-        return {(pod, index): self.offer(pod, index, entry) for (pod, index), entry in self.healthy(outcomes).items()}
+        entries = self.healthy(outcomes)
+        entries = self.fetched(entries, [seat for seat, entry in entries.items() if self._admits(*seat, entry)])
+        return {seat: self.offer(*seat, entry) for seat, entry in entries.items()}
+
+    def fetched(self, entries: Entries, seats: Sequence[Seat]) -> Entries:
+        """With the snapshots of some rows, where they did not come by themselves."""
+        seats = [seat for seat in seats if entries[seat].snapshot is None]
+        found = zip(seats, self.fetch(seats), strict=True) if seats else ()
+        return entries | {seat: replace(entries[seat], snapshot=snapshot) for seat, snapshot in found}
 
     def leaders(self, n: int) -> list[dict[str, Any]]:
         """The first of the leaderboard, as `podium top` names their fields."""
@@ -200,8 +211,8 @@ class Population:
             info = {"step": entry.step, "fitness": entry.fitness, "kind": entry.kind, "trained": entry.trained}
             self.run.snapshot(entry.member, entry.snapshot, info, durable=False)  # checkpoints hold it, too
 
-    def copy(self, pod: int, index: int, parent: Entry, genes: Genes, source: int | None = None) -> Refill:
-        """Give a row to a child of `parent` with these genes; its weights come from a row of the pod or a snapshot."""
+    def copy(self, pod: int, index: int, parent: Entry, genes: Genes, where: Seat | None = None) -> Refill:
+        """Give a row to a child of `parent` with these genes; its weights come from the parent's row or snapshot."""
         child = Row(
             self._new_id(),
             parent.kind,
@@ -213,7 +224,8 @@ class Population:
             parent.trained,
             list(parent.history),
         )
-        return self._seat(pod, index, child, "copy", parent.snapshot if source is None else source)
+        source = where[1] if where is not None and where[0] == pod else parent.snapshot
+        return self._seat(pod, index, child, "copy", source, where)
 
     def revive(self, pod: int, index: int) -> Refill:
         """A row whose kind has nobody well in training: the best that there was, or new weights."""
@@ -256,13 +268,15 @@ class Population:
         self.next_id += 1
         return self.next_id - 1
 
-    def _seat(self, pod: int, index: int, child: Row, origin: str, source: int | Tree | None) -> Refill:
+    def _seat(
+        self, pod: int, index: int, child: Row, origin: str, source: int | Tree | None, where: Seat | None = None
+    ) -> Refill:
         old, ledger = self.rows[pod][index], self.run.ledger
         self.rows[pod][index] = child
         self.exchanges += 1
         ledger.replace([old.member], self.steps[pod])
         ledger.add_members([self._record(pod, index, child, origin)])
-        return Refill(index, child.member, source, child.genes)
+        return Refill(index, child.member, source, child.genes, where)
 
     def _record(self, pod: int, index: int, row: Row, origin: str) -> Member:
         kind = self.kinds[row.kind]

@@ -24,6 +24,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "fraction": ("truncation",),
     "alpha": ("t-test",),
     "objectives": ("nsga2",),
+    "exchange": (*COPYING, "nsga2"),
     "mutate": COPYING,
     "factors": ("tournament", *COPYING),
     "resample": ("tournament", *COPYING),
@@ -60,6 +61,11 @@ class EvolveSettings(Section):
     fraction: float = Field(0.25, gt=0, le=0.5, description="truncation: the worst that copy, and the best they copy")
     rivals: int = Field(2, ge=2, description="tournament-selection, generator tournament: members that meet")
     alpha: float = Field(0.05, gt=0, lt=1, description="t-test: how sure a member must be that the other is better")
+    exchange: Literal["auto", "inline", "p2p", "collective"] = Field(
+        "auto",
+        description="generations: how members get to other pods: by the driver (inline), or on MPI, with every rank a "
+        "pod, from rank to rank (p2p, or in one collective call); auto: p2p on MPI",
+    )
     mutate: Literal["changed", "all"] = Field("changed", description="generations: whose genes move at an exchange")
     factors: tuple[float, float] = Field((0.8, 1.25), description="perturbation of a gene, on its scale")
     resample: float = Field(0.05, ge=0, le=1, description="chance that a gene is drawn anew instead")

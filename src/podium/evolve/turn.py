@@ -10,6 +10,9 @@ from torch import Tensor
 
 from podium.core.tree import Tree
 
+Seat = tuple[int, int]
+"""Pod and row."""
+
 
 @dataclass(frozen=True)
 class Task:
@@ -38,7 +41,7 @@ class Outcome:
     failed: Sequence[bool] = ()  # by row
     report: Mapping[str, Tensor] = field(default_factory=dict)  # metrics [M] of the last update
     evaluation: Evaluation | None = None
-    members: Tree | None = None  # all that the evaluated rows have learnt, leaves [R, ...]
+    members: Tree | None = None  # all that the evaluated rows have learnt, leaves [R, ...]; None: it is to be fetched
     ids: Sequence[int] = ()  # of the members, by row
     notes: Sequence[str] = ()  # for the log
     error: str | None = None  # why the pod broke down, where it did: all its members failed
@@ -57,6 +60,7 @@ class Refill:
     member: int
     source: int | Tree | None
     genes: Mapping[str, float]
+    where: Seat | None = None  # of the parent, if it is in training: for pods that pass members on by themselves
 
 
 Refills = dict[int, list[Refill]]

@@ -6,60 +6,38 @@ the user may enter, elsewhere over TCP with CURVE keys that rank 0 makes anew. A
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import socket as sockets
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
-
-import numpy as np
+from typing import Any
 
 from podium.core import machine
-from podium.core.errors import ConfigError, PodiumError
-from podium.fleet import wire
+from podium.core.errors import ConfigError
+from podium.fleet import crew, mpi, wire
 from podium.fleet.errors import NodeLost
 from podium.fleet.group import Group
 from podium.fleet.keys import Keys, bind
 from podium.fleet.link import Handle, Wired
+from podium.fleet.mpi import abort, launched, rank, receive, send
 from podium.fleet.node import Node, make, path_of, router, serve
 
-try:
-    from mpi4py import MPI
-except ImportError as missing:
-    raise PodiumError("fleet=mpi needs MPI: pip install 'podium-rl[mpi]'") from missing
+__all__ = ["abort", "end", "group", "job", "launched", "rank", "room", "serve_rank"]
 
-SPEC, WHERE = 1, 2
+SPEC, WHERE = crew.SPEC, 2
 """Tags: what a rank is to be, and where it then is. An empty spec ends it."""
 START = 60.0
-PAUSE = 0.005
-"""Seconds between two looks for a message: MPI's own waiting would take a whole core."""
-
-
-def launched() -> bool:
-    """Whether mpiexec started this process, with others."""
-    return MPI.COMM_WORLD.Get_size() > 1
-
-
-def rank() -> int:
-    return MPI.COMM_WORLD.Get_rank()
 
 
 def room(address: str | None, cpus: float) -> int:
     """All ranks but the first."""
-    _need_mpiexec()
-    return MPI.COMM_WORLD.Get_size() - 1
-
-
-def _need_mpiexec() -> None:
-    if not launched():
-        raise ConfigError("fleet", "mpi", "under mpiexec only, for example: mpiexec -n 4 podium evolve ... fleet=mpi")
+    mpi.need_mpiexec()
+    return mpi.ranks() - 1
 
 
 @contextmanager
@@ -81,19 +59,19 @@ def group(
     target: Any, size: int, *args: Any, each: Sequence[Sequence[Any]] = (), threads: int | None = None, **named: Any
 ) -> Group:
     """`size` nodes of a class on the ranks from 1 on that are free; `each` are more arguments, a list a node."""
-    _need_mpiexec()
-    free = [r for r in range(1, MPI.COMM_WORLD.Get_size()) if r not in _taken]
+    mpi.need_mpiexec()
+    free = [r for r in range(1, mpi.ranks()) if r not in _taken]
     if size > len(free):
-        ranks = MPI.COMM_WORLD.Get_size()
+        ranks = mpi.ranks()
         raise ConfigError("fleet.pods", size, f"at most {len(free)}: {ranks} ranks, of which rank 0 runs the command")
     path, keys, folder = path_of(target), Keys.new(), Path(tempfile.mkdtemp(prefix="podium-"))
-    share, mine = threads or max(1, machine.cores() // size), free[:size]
+    mine = free[:size]
     _taken.update(mine)
-    _folders.add(folder)
+    mpi.folders.add(folder)
     for node, r in enumerate(mine):  # all at once: they start side by side
         what = {"path": path, "args": [*args, *(each[node] if each else ())], "named": named, "search": sys.path}
-        home = {"machine": machine.identity(), "folder": str(folder), "keys": keys.plain(), "threads": share}
-        _send(wire.pack(what | home), r, SPEC)
+        home = {"machine": machine.identity(), "folder": str(folder), "keys": keys.plain(), "threads": threads}
+        send(wire.pack(what | home), r, SPEC)
 
     def launch(node: int) -> Rank:
         return Rank(f"node {node}", mine[node], keys)
@@ -105,8 +83,15 @@ def group(
     return Group(launch, size, closed=closed)
 
 
+def crew_of(target: Any, size: int, *args: Any, **more: Any) -> crew.Crew:
+    """Ranks 0 to size - 1, in step."""
+    mpi.need_mpiexec()
+    if size > mpi.ranks():
+        raise ConfigError("fleet.pods", size, f"at most {mpi.ranks()}: so many ranks did mpiexec start")
+    return crew.Crew(target, size, *args, **more)
+
+
 _taken: set[int] = set()
-_folders: set[Path] = set()
 
 
 class Rank:
@@ -114,80 +99,47 @@ class Rank:
 
     def __init__(self, name: str, rank: int, keys: Keys) -> None:
         self._rank = rank
-        address = wire.unpack(_receive(rank, WHERE, START))
+        address = wire.unpack(receive(rank, WHERE, START))
         self.link = Wired(Handle(name, address), keys if address.startswith("tcp") else None)
 
     def stop(self, grace: float) -> None:
         """Wait until the rank is free again; one that does not come to an end takes the job with it."""
         try:
-            _receive(self._rank, WHERE, max(grace, 1.0))
+            receive(self._rank, WHERE, max(grace, 1.0))
         except NodeLost:
-            print(f"rank {self._rank} does not come to an end: the job ends with it", file=sys.stderr, flush=True)
-            MPI.COMM_WORLD.Abort(1)
+            mpi.end(f"rank {self._rank} does not come to an end")
 
 
 def end() -> None:
     """Rank 0, at the very end: let the others go."""
-    for r in range(1, MPI.COMM_WORLD.Get_size()):
-        _send([b""], r, SPEC)
+    for r in range(1, mpi.ranks()):
+        send([b""], r, SPEC)
 
 
 def serve_rank() -> None:
     """The life of any other rank: a node for as long as it is asked to be one, then the next."""
     while True:
-        frames = _receive(0, SPEC)
+        frames = receive(0, SPEC)
         if not frames[0]:
             return
         spec: Mapping[str, Any] = wire.unpack(frames)
+        if "crew" in spec:
+            crew.serve(spec)
+            continue
         sys.path[:] = [*spec["search"], *(p for p in sys.path if p not in spec["search"])]
-        machine.use_threads(spec["threads"])
+        machine.share_cores(spec["threads"] or mpi.share())
         socket = router()
-        _folders.add(Path(spec["folder"]))
+        mpi.folders.add(Path(spec["folder"]))
         if spec["machine"] == machine.identity():
             where = bind(socket, f"ipc://{spec['folder']}/{os.getpid()}-{time.monotonic_ns()}", None)
         else:
             where = bind(socket, f"tcp://{_ip()}:*", Keys.of(spec["keys"]))
-        _send(wire.pack(where), 0, WHERE)
+        send(wire.pack(where), 0, WHERE)
         serve(Node(lambda spec=spec: make(spec["path"], spec["args"], spec["named"])), socket)  # type: ignore[misc]
         socket.close(0)
-        _send(wire.pack("free"), 0, WHERE)
-
-
-def abort() -> NoReturn:
-    """End the whole job because of what went wrong here: the others would wait for ever."""
-    traceback.print_exc()
-    print(f"rank {rank()} failed: the job ends with it", file=sys.stderr, flush=True)
-    for folder in _folders:
-        shutil.rmtree(folder, ignore_errors=True)
-    MPI.COMM_WORLD.Abort(1)
-    raise SystemExit(1)
+        send(wire.pack("free"), 0, WHERE)
 
 
 def _ip() -> str:
     """The address under which other machines reach this one."""
     return sockets.gethostbyname(sockets.gethostname())
-
-
-def _send(frames: Sequence[wire.Frame], to: int, tag: int) -> None:
-    """Buffers, never pickles: the lengths, then each frame."""
-    lengths = np.array([memoryview(frame).nbytes for frame in frames], dtype=np.int64)
-    MPI.COMM_WORLD.Send([lengths, MPI.INT64_T], to, tag)
-    for frame in frames:
-        MPI.COMM_WORLD.Send([frame, MPI.BYTE], to, tag)
-
-
-def _receive(source: int, tag: int, seconds: float = math.inf) -> list[wire.Frame]:
-    """What a rank sent; rank 0's word is waited for without end, as mpiexec ends all ranks with it."""
-    status, ends = MPI.Status(), time.monotonic() + seconds
-    while not MPI.COMM_WORLD.Iprobe(source, tag, status):
-        if time.monotonic() > ends:
-            raise NodeLost(f"rank {source}: no word within {seconds:g} s")
-        time.sleep(PAUSE)
-    lengths = np.empty(status.Get_count(MPI.INT64_T), dtype=np.int64)
-    MPI.COMM_WORLD.Recv([lengths, MPI.INT64_T], source, tag)
-    frames: list[wire.Frame] = []
-    for length in lengths.tolist():
-        frame = bytearray(length)
-        MPI.COMM_WORLD.Recv([frame, MPI.BYTE], source, tag)
-        frames.append(frame)
-    return frames

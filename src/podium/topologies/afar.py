@@ -10,7 +10,7 @@ from typing import Any
 from podium.core.errors import PodiumError
 from podium.core.tree import Tree
 from podium.evolve.pool import TIMES, Log
-from podium.evolve.turn import Evaluation, Outcome, Refill, Task
+from podium.evolve.turn import Evaluation, Outcome, Refill, Seat, Task
 from podium.fleet.errors import FleetError, Late, NodeLost, RemoteError
 from podium.fleet.group import Group
 from podium.fleet.link import Call, results
@@ -46,9 +46,8 @@ class Afar:
     def exact(self) -> bool:
         return all(about["exact"] for about in self._about)
 
-    def like(self, pod: int) -> Tree:
-        found: Tree = self._about[pod]["like"]
-        return found
+    def read(self, seats: Sequence[Seat]) -> list[Tree]:
+        return results([self._group.one(pod, "read", [row], timeout=self._timeout) for pod, row in seats])
 
     def free(self) -> Iterable[int]:
         return [pod for pod in range(len(self._rows)) if pod not in self._at_work]
@@ -130,9 +129,8 @@ class Afar:
             self._steps[pod], self._ids[pod] = int(slot["steps"][0]), slot["ids"].tolist()
 
     def restart(self) -> None:
-        for pod, about in enumerate(self._about):
-            if not about["exact"]:
-                self._aside(pod, "restart")
+        for pod in range(len(self._rows)):
+            self._aside(pod, "restart")
 
     def close(self) -> None:
         self._group.close()

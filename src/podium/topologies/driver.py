@@ -68,7 +68,7 @@ class Driver:
     ) -> None:
         self.pool, self.orchestrator, self.plan, self.sink = pool, orchestrator, plan, sink
         self.population = orchestrator.population
-        self.population.note = sink.note
+        self.population.note, self.population.fetch = sink.note, pool.read
         self._interrupted = interrupted
         log = None if isinstance(orchestrator, Apart) else lambda text: self.run.log(text)  # nobody could replace them
         pool.attach(lambda: self.seconds, interrupted, log)

@@ -1,0 +1,109 @@
+"""MPI itself: who we are, messages between ranks as buffers (never pickled), and how a rank that fails ends the job."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from podium.core import machine
+from podium.core.errors import ConfigError, PodiumError
+from podium.fleet import wire
+from podium.fleet.errors import NodeLost
+
+try:
+    from mpi4py import MPI
+except ImportError as missing:
+    raise PodiumError("fleet=mpi needs MPI: pip install 'podium-rl[mpi]'") from missing
+
+__all__ = ["MPI", "WORLD"]
+
+WORLD = MPI.COMM_WORLD
+SHORTEST, LONGEST = 2e-5, 5e-3
+"""Seconds between two looks at whether something has come: MPI's own waiting would take a whole core."""
+
+folders: set[Path] = set()
+"""What is to be deleted if the job ends before its time."""
+
+
+def launched() -> bool:
+    """Whether mpiexec started this process, with others."""
+    return WORLD.Get_size() > 1
+
+
+def rank() -> int:
+    return WORLD.Get_rank()
+
+
+def ranks() -> int:
+    return WORLD.Get_size()
+
+
+def share() -> int:
+    """This rank's part of the cores: those that mpiexec bound it to, or an equal part of all."""
+    names = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE")
+    here = next((int(os.environ[name]) for name in names if name in os.environ), ranks())
+    alone = machine.bound() < (os.cpu_count() or 1)
+    return machine.cores() if alone else max(1, machine.cores() // here)
+
+
+def need_mpiexec() -> None:
+    if not launched():
+        raise ConfigError("fleet", "mpi", "under mpiexec only, for example: mpiexec -n 4 podium evolve ... fleet=mpi")
+
+
+def send(frames: Sequence[wire.Frame], to: int, tag: int) -> None:
+    """The lengths of the frames, then each of them."""
+    lengths = np.array([memoryview(frame).nbytes for frame in frames], dtype=np.int64)
+    sent = [WORLD.Isend([lengths, MPI.INT64_T], to, tag)]
+    sent += [WORLD.Isend([frame, MPI.BYTE], to, tag) for frame in frames]
+    wait(sent)
+
+
+def receive(source: int, tag: int, seconds: float = math.inf) -> list[wire.Frame]:
+    """What a rank sent; rank 0's word is waited for without end, as mpiexec ends all ranks with it."""
+    status, ends, pause = MPI.Status(), time.monotonic() + seconds, SHORTEST
+    while not WORLD.Iprobe(source, tag, status):
+        if time.monotonic() > ends:
+            raise NodeLost(f"rank {source}: no word within {seconds:g} s")
+        pause = _sleep(pause)
+    lengths = np.empty(status.Get_count(MPI.INT64_T), dtype=np.int64)
+    WORLD.Recv([lengths, MPI.INT64_T], source, tag)
+    frames: list[wire.Frame] = [bytearray(length) for length in lengths.tolist()]
+    wait([WORLD.Irecv([frame, MPI.BYTE], source, tag) for frame in frames])
+    return frames
+
+
+def wait(requests: Sequence[Any]) -> None:
+    """Until all that was begun is done."""
+    pause = SHORTEST
+    while not MPI.Request.Testall(list(requests)):
+        pause = _sleep(pause)
+
+
+def _sleep(pause: float) -> float:
+    time.sleep(pause)
+    return min(LONGEST, 2 * pause)
+
+
+def abort() -> NoReturn:
+    """End the whole job because of what went wrong here: the others would wait for ever."""
+    traceback.print_exc()
+    end(f"rank {rank()} failed")
+
+
+def end(why: str) -> NoReturn:
+    """End the whole job, non-zero."""
+    print(f"{why}: the job ends with it", file=sys.stderr, flush=True)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    WORLD.Abort(1)
+    raise SystemExit(1)

@@ -1,0 +1,132 @@
+"""A pod as a node of a fleet: the same methods, in terms that the wire carries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from podium import entrants
+from podium.core import machine, tree
+from podium.core.streams import Streams
+from podium.core.tree import Tree
+from podium.evolve.pool import Careful
+from podium.evolve.turn import Refill, Task
+
+
+class PodNode:
+    """A pod as a node: the same methods, in terms that the wire carries."""
+
+    def __init__(self, config: dict[str, Any], seat: int, device: str) -> None:
+        experiment = entrants.validate({**config, "train": {**config["train"], "device": device}})
+        self._seed = experiment.seed
+        self._notes: list[str] = []
+        machine.keep_memory()
+        machine.use_threads(entrants.threads(experiment))
+        self._pod = entrants.build_pod(experiment, seat)
+        self._careful = Careful(self._pod, f"pod {seat}", self._notes.append)
+
+    def about(self) -> dict[str, Any]:
+        """What a driver asks once."""
+        return {"exact": self._pod.exact}
+
+    def turn(self, task: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Do a task that begins at `seconds` of the run; its outcome, and the tracebacks on the way."""
+        start = time.perf_counter()
+        outcome = self._careful.turn(Task(**task), lambda: seconds + time.perf_counter() - start, lambda: False)
+        said, self._notes[:] = [*self._notes, *outcome.notes], []
+        names = ("steps", "seconds", "failed", "report", "evaluation", "members", "ids", "error")
+        return {**{name: getattr(outcome, name) for name in names}, "notes": said}
+
+    def exchange(self, refills: Sequence[Mapping[str, Any]]) -> None:
+        self._pod.exchange([Refill(**refill) for refill in refills])
+
+    def adopt(self, ids: Sequence[int], steps: int, life: int) -> None:
+        """Take the place of a pod that was lost: its rows, with nobody in them yet, and dice of their own."""
+        self._pod.adopt(ids, steps, Streams(self._seed, [f"{member}, life {life}" for member in ids]))
+
+    def read(self, rows: Sequence[int]) -> Tree:
+        return self._pod.read(rows)
+
+    def state(self) -> Tree:
+        return self._pod.state()
+
+    def load(self, state: Tree) -> None:
+        self._pod.load(state)
+
+    def restart(self) -> None:
+        """End the episodes of envs that a checkpoint cannot hold."""
+        if not self._pod.exact:
+            self._pod.restart()
+
+    def close(self) -> None:
+        self._pod.close()
+
+
+class RankNode(PodNode):
+    """A pod of a crew: its members go straight to the pods that want them.
+
+    `swap` is how: "p2p" or "collective".
+    """
+
+    def __init__(self, peers: Any, config: dict[str, Any], swap: str, seat: int, device: str) -> None:
+        super().__init__(config, seat, device)
+        self._peers, self._swap = peers, getattr(peers, swap)
+
+    def turn(self, task: dict[str, Any] | None, seconds: float) -> dict[str, Any] | None:  # type: ignore[override]
+        """As any pod, but what the members have learnt stays here; with the seconds that it took."""
+        if task is None:
+            return None
+        start = time.perf_counter()
+        answer = super().turn(task, seconds)
+        return answer | {"members": None, "took": time.perf_counter() - start}
+
+    def some(self, rows: Sequence[int]) -> list[Tree]:
+        """All that some rows have learnt, each by itself."""
+        return [self._pod.read([row]) for row in rows]
+
+    def swapped(
+        self,
+        refills: Sequence[Sequence[Mapping[str, Any]]],
+        moves: Sequence[Sequence[int]],
+        given: Sequence[Tree],
+    ) -> None:
+        """Fill rows of all pods. `refills` are those of every pod, `moves` what has to go from pod to pod for that.
+
+        A move is (from pod, its row, to pod); row -1 - i is the i-th snapshot that the first pod was given. A refill
+        names its move where its source is one.
+        """
+        like = tree.flatten(self._pod.read([0]))
+        buffers: list[Any] = [None] * len(moves)
+        for i, (source, row, target) in enumerate(moves):
+            if source == self._peers.rank:
+                buffers[i] = _flat(given[-1 - row] if row < 0 else self._pod.read([row]))
+            elif target == self._peers.rank:
+                buffers[i] = torch.empty(sum(leaf.nbytes for leaf in like.values()), dtype=torch.uint8)
+        far = [
+            (source, target, None if buffer is None else buffer.numpy())
+            for (source, _, target), buffer in zip(moves, buffers, strict=True)
+            if source != target
+        ]
+        self._swap(far)
+        mine = refills[self._peers.rank]
+        made = [{**r, "source": _tree(buffers[r["move"]], like) if "move" in r else r["source"]} for r in mine]
+        for refill in made:
+            refill.pop("move", None)
+        if made:
+            self.exchange(made)
+
+
+def _flat(member: Tree) -> Tensor:
+    """One buffer of bytes: a message for each member, not for each of its tensors."""
+    return torch.cat([leaf.contiguous().view(-1).view(torch.uint8).cpu() for leaf in tree.flatten(member).values()])
+
+
+def _tree(buffer: Tensor, like: Mapping[str, Tensor]) -> Tree:
+    """The inverse: leaves of the same names and shapes as `like`."""
+    parts = buffer.split([leaf.nbytes for leaf in like.values()])
+    leaves = (p.clone().view(leaf.dtype).view(leaf.shape) for p, leaf in zip(parts, like.values(), strict=True))
+    return tree.unflatten(dict(zip(like, leaves, strict=True)))
