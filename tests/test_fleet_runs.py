@@ -66,6 +66,15 @@ def test_results_do_not_depend_on_the_engine(
         assert member.read_bytes() == (tmp_path / "run" / "members" / member.name).read_bytes()
 
 
+def test_members_begin_with_what_another_run_has_learnt(inline: dict[str, Path], tmp_path: Path) -> None:
+    words = (*TINY, "truncation", "stop.steps=256", f"train.start={inline['truncation']}")
+    podium.evolve(*words, out=tmp_path / "inline")
+    podium.evolve(*words, "fleet=processes", "fleet.pods=1", out=tmp_path / "processes")
+    assert books(tmp_path / "processes") == books(tmp_path / "inline")
+    podium.evolve(*words[:-1], out=tmp_path / "anew")
+    assert books(tmp_path / "anew")[1] != books(tmp_path / "inline")[1]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["tournament", "truncation", "nsga2"])
 def test_several_pods(strategy: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import mpi
 import podium
 from podium import experiment as experiments
 from podium.algos.base import AlgoSettings
@@ -160,22 +161,30 @@ def test_a_class_of_the_user_evolves(fleet: str, strategy: str, tmp_path: Path) 
     assert podium.resume(tmp_path / "run", "stop.steps=150").step >= 150
 
 
+SB3 = ("CartPole-v1", "algo=sb3-ppo", "evolve.members=2", "evolve.interval=128", "algo.steps=64", "env.num=2")
+SB3 += ("truncation", "stop.steps=512", "eval.episodes=3")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fleet", ["inline", "processes", "ray"])
 def test_stable_baselines3_evolves(fleet: str, tmp_path: Path) -> None:
-    words = ("CartPole-v1", "algo=sb3-ppo", "evolve.members=2", "evolve.interval=128", "algo.steps=64", "env.num=2")
-    result = podium.evolve(
-        *words,
-        "truncation",
-        "stop.steps=512",
-        "eval.episodes=3",
-        f"fleet={fleet}",
-        "fleet.pods=1",
-        out=tmp_path / "run",
-    )
+    result = podium.evolve(*SB3, f"fleet={fleet}", "fleet.pods=1", out=tmp_path / "run")
     assert result.reason == "steps" and result.top[0]["algo"] == "sb3-ppo"
     with Ledger(result.path / "ledger.sqlite", readonly=True) as ledger:
         assert ledger.exchanges()
+    assert len(podium.load(result.path).evaluate(3)) == 3
+    assert podium.resume(result.path, "stop.steps=640").step >= 640
+
+
+@pytest.mark.slow
+def test_stable_baselines3_evolves_on_mpi(tmp_path: Path) -> None:
+    """Two ranks with a member each: what is copied comes from the other rank."""
+    pytest.importorskip("mpi4py")
+    done = mpi.run(2, "-m", "podium", "evolve", *SB3, "fleet=mpi", "-o", str(tmp_path / "mpi"), "-q")
+    assert done.returncode == 0, done.stderr
+    with Ledger(tmp_path / "mpi" / "ledger.sqlite", readonly=True) as ledger:
+        assert ledger.exchanges() and {m["pod"] for m in ledger.members()} == {0, 1}
+        assert not any(m["status"] == "failed" for m in ledger.members())
 
 
 def test_an_unknown_guest_is_refused() -> None:

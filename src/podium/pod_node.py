@@ -51,6 +51,9 @@ class PodNode:
     def read(self, rows: Sequence[int]) -> Tree:
         return self._pod.read(rows)
 
+    def begin(self, learnt: Tree) -> None:
+        self._pod.begin(learnt)
+
     def state(self) -> Tree:
         return self._pod.state()
 
@@ -99,13 +102,13 @@ class RankNode(PodNode):
         A move is (from pod, its row, to pod); row -1 - i is the i-th snapshot that the first pod was given. A refill
         names its move where its source is one.
         """
-        like = tree.flatten(self._pod.read([0]))
+        like = self._pod.read([0])
         buffers: list[Any] = [None] * len(moves)
         for i, (source, row, target) in enumerate(moves):
             if source == self._peers.rank:
                 buffers[i] = _flat(given[-1 - row] if row < 0 else self._pod.read([row]))
             elif target == self._peers.rank:
-                buffers[i] = torch.empty(sum(leaf.nbytes for leaf in like.values()), dtype=torch.uint8)
+                buffers[i] = torch.empty(sum(leaf.nbytes for leaf in _leaves(like)), dtype=torch.uint8)
         far = [
             (source, target, None if buffer is None else buffer.numpy())
             for (source, _, target), buffer in zip(moves, buffers, strict=True)
@@ -122,11 +125,16 @@ class RankNode(PodNode):
 
 def _flat(member: Tree) -> Tensor:
     """One buffer of bytes: a message for each member, not for each of its tensors."""
-    return torch.cat([leaf.contiguous().view(-1).view(torch.uint8).cpu() for leaf in tree.flatten(member).values()])
+    return torch.cat([leaf.contiguous().view(-1).view(torch.uint8).cpu() for leaf in _leaves(member)])
 
 
-def _tree(buffer: Tensor, like: Mapping[str, Tensor]) -> Tree:
-    """The inverse: leaves of the same names and shapes as `like`."""
-    parts = buffer.split([leaf.nbytes for leaf in like.values()])
-    leaves = (p.clone().view(leaf.dtype).view(leaf.shape) for p, leaf in zip(parts, like.values(), strict=True))
-    return tree.unflatten(dict(zip(like, leaves, strict=True)))
+def _tree(buffer: Tensor, like: Tree) -> Tree:
+    """The inverse: a member of the same names and shapes as `like`."""
+    parts = iter(buffer.split([leaf.nbytes for leaf in _leaves(like)]))
+    return tree.map(lambda leaf: next(parts).clone().view(leaf.dtype).view(leaf.shape), like)
+
+
+def _leaves(member: Tree) -> list[Tensor]:
+    found: list[Tensor] = []
+    tree.map(found.append, member)
+    return found

@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from podium import entrants
 from podium.compose import compose, said
-from podium.core import config, tree
-from podium.core.errors import ConfigError, PodiumError
+from podium.core import config
+from podium.core.errors import PodiumError
 from podium.core.interrupt import Interrupt
 from podium.evolve.lineage import read_schedule
-from podium.evolve.pool import Inline, Pods
+from podium.evolve.pool import Pods
 from podium.placing import job, place, settle
 from podium.report.console import Console
 from podium.report.sink import OnReport, Sink
-from podium.roles.pod import Pod
 from podium.settings import Evolution, Experiment
 from podium.store import checkpoint, tensors
 from podium.store.run import Run, admit, next_name
@@ -116,28 +113,19 @@ def finish(driver: Driver, sink: Sink, experiment: Experiment) -> Result:
 
 
 def _start(pool: Pods, experiment: Experiment) -> dict[str, Any] | None:
-    """Where all members begin, if it is not with new weights."""
-    if experiment.train.start is None:
+    """Where all members begin, if not with new weights: with what another run's member has learnt; genes stay ours."""
+    start = experiment.train.start
+    if start is None:
         return None
-    pods = pool.pods if isinstance(pool, Inline) else ()
-    if not pods or not all(isinstance(pod, Pod) for pod in pods):
-        raise ConfigError("train.start", experiment.train.start, "null, or fleet=inline and members of Podium's own")
-    starts = [_start_from(pod, experiment) for pod in pods]
-    return starts[0]
-
-
-def _start_from(pod: Pod, experiment: Experiment) -> dict[str, Any]:
-    """Begin every member with what another run's member has learnt, but with this run's genes."""
-    start = experiment.train.start or ""
     folder, _, number = start.rpartition(":")
     with Run.open(Path(folder if number.isdigit() else start)) as run:
         member = int(number) if number.isdigit() else run.champion()
-        state, info = run.read_snapshot(member)
-        learnt = {k: v for k, v in pod.algorithm.learnt().items() if k != "genes"}
-        state.pop("genes", None)
-        rows = torch.zeros(len(pod.ids), dtype=torch.int64)
-        tensors.match(state, tree.take(learnt, rows[:1]), run.snapshot_path(member))
-        tree.copy(learnt, tree.take(state, rows))
+        learnt, info = run.read_snapshot(member)
+        learnt.pop("genes", None)
+        for mine in pool.read([(pod, 0) for pod in range(len(entrants.seats(experiment)))]):
+            mine.pop("genes", None)
+            tensors.match(learnt, mine, run.snapshot_path(member))
+        pool.begin(learnt)
         return {"run": str(run.path), "member": member, "step": info["step"]}
 
 

@@ -99,6 +99,10 @@ class Pods(Pool, Protocol):
         """Seconds that each pod has been at work."""
         ...
 
+    def begin(self, learnt: Tree) -> None:
+        """Let all members begin with what another has learnt, leaves `[1, ...]` without genes."""
+        ...
+
     def state(self) -> Tree: ...
 
     def load(self, state: Tree) -> None: ...
@@ -127,6 +131,8 @@ class Worker(Protocol):
     def broken(self, task: Task, seconds: float, error: str) -> Outcome:
         """What comes of a task in which the pod broke down; it can be given tasks again."""
         ...
+
+    def begin(self, learnt: Tree) -> None: ...
 
     def state(self) -> Tree: ...
 
@@ -222,6 +228,10 @@ class Inline(Generic[W]):
     @property
     def exact(self) -> bool:
         return all(pod.exact for pod in self.pods)
+
+    def begin(self, learnt: Tree) -> None:
+        for pod in self.pods:
+            pod.begin(learnt)
 
     def state(self) -> Tree:
         return {str(i): pod.state() for i, pod in enumerate(self.pods)}

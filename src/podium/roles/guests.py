@@ -106,6 +106,13 @@ class GuestPod:
         """All that some rows have learnt."""
         return tree.stack([_row(self.guests[row].state()) for row in rows])
 
+    def begin(self, learnt: Tree) -> None:
+        """Let all guests begin with what one has learnt; they keep their genes."""
+        for guest in self.guests:
+            genes = dict(guest.genes)
+            guest.load(_single(tree.clone(learnt)))
+            guest.genes = genes
+
     def restart(self) -> None:
         """Guests keep their envs to themselves."""
 

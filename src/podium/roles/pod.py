@@ -168,6 +168,11 @@ class Pod:
         """Put what `read` returned (here or elsewhere) into some rows."""
         tree.put(self.algorithm.learnt(), torch.tensor(rows), members)
 
+    def begin(self, learnt: Tree) -> None:
+        """Let all rows begin with what a member has learnt, leaves `[1, ...]`; they keep their genes."""
+        mine = {name: part for name, part in self.algorithm.learnt().items() if name != "genes"}
+        tree.copy(mine, tree.take(learnt, torch.zeros(len(self.ids), dtype=torch.int64)))
+
     def restart(self) -> None:
         """End all episodes and begin new ones; what the rows had summed up over them ends, too."""
         self.collector.restart()

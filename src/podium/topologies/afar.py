@@ -112,6 +112,9 @@ class Afar:
         now = time.perf_counter()
         return [s + (now - self._began[i] if i in self._at_work else 0.0) for i, s in enumerate(self._busy)]
 
+    def begin(self, learnt: Tree) -> None:
+        self._group.all("begin", learnt, timeout=self._timeout)
+
     def state(self) -> Tree:
         """NodeLost if a pod is gone: `next` says so, too."""
         calls = [self._group.one(pod, "state", timeout=self._timeout) for pod in range(len(self._rows))]

@@ -113,6 +113,9 @@ class Ranks:
         found = [iter(trees) for trees in self._call("some", each=each)]
         return [next(found[pod]) for pod, _ in seats]
 
+    def begin(self, learnt: Tree) -> None:
+        self._call("begin", each=[[learnt]] * len(self._crew))
+
     def state(self) -> Tree:
         return {str(pod): state for pod, state in enumerate(self._call("state"))}
 
