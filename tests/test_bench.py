@@ -23,6 +23,7 @@ from podium.bench import _agents, _evolve_curves, _mpi_peer
 from podium.bench import _side_by_side as side_by_side
 from podium.bench._side_by_side import Side, compare, effort, interval, race, row
 from podium.core.errors import MissingExtra
+from podium.evolve.settings import EvolveSettings
 from podium.evolve.turn import Outcome, Task
 
 KEYS = {"name", "ours", "peer", "ratio", "low", "high", "unit", "threads", "rounds", "cold"}
@@ -297,6 +298,37 @@ def test_a_benchmark_gives_its_rows(name: str, count: int, tmp_path: Path, monke
         assert min(r["ours"], r["peer"], r["ratio"]) > 0
         assert r["low"] <= r["ratio"] <= r["high"]
     json.dumps(rows, allow_nan=False)
+
+
+@pytest.mark.slow
+def test_two_processes_against_one() -> None:
+    from podium.bench import fleet
+
+    found = fleet.scaling(2, quick=True)
+    assert found.keys() >= KEYS | {"key", "busy", "driver"} and found["low"] <= found["ratio"] <= found["high"]
+    assert min(found["ours"], found["peer"]) > 0 and 0 < found["busy"] <= 1 and 0 < found["driver"] < 1
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("exchange" not in EvolveSettings.model_fields, reason="every exchange goes by the driver")
+def test_exchanges_on_mpi_against_each_other() -> None:
+    from podium.bench import fleet
+
+    rows = fleet.exchanges(1, quick=True)
+    assert [found["key"] for found in rows] == ["fleet/mpi-p2p", "fleet/mpi-collective"]
+    for found in rows:
+        assert found.keys() >= KEYS and min(found["ours"], found["peer"], found["ratio"]) > 0
+
+
+def test_an_mpi_job_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from podium.bench import fleet
+
+    with pytest.raises(RuntimeError, match=r"(?s)ended with exit code 2.*no such run"):
+        fleet.under_mpi(1, "top", "nowhere")
+    monkeypatch.setattr(fleet, "LONGEST", 0.2)
+    with pytest.raises(fleet.subprocess.TimeoutExpired):
+        fleet.under_mpi(1, "bench", "env", "--quick")
 
 
 @pytest.mark.slow
