@@ -89,14 +89,8 @@ def pods_of(pid: int) -> list[int]:
 
 
 def listening(pids: list[int]) -> set[str]:
-    """Sockets on which some processes wait for callers: inodes of /proc/net/tcp and paths of /proc/net/unix."""
-    mine = set()
-    for pid in pids:
-        with suppress(OSError):
-            for file in Path(f"/proc/{pid}/fd").iterdir():
-                with suppress(OSError):
-                    mine.add(os.readlink(file).removeprefix("socket:[").removesuffix("]"))
-    return mine & open_sockets()
+    """Sockets on which some processes wait for callers, by inode."""
+    return {inode for pid in pids for inode in sockets_of(pid)} & open_sockets()
 
 
 def open_sockets() -> set[str]:
@@ -115,6 +109,22 @@ def shared_memory(pids: list[int]) -> set[str]:
         with suppress(OSError):
             words = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
             found |= {w[5] for w in words if len(w) == 6 and w[5].startswith("/dev/shm/")}
+    return found
+
+
+def tcp_sockets() -> int:
+    """Of this process, open or not quite closed; a group on this machine has none of its own, Ray's client has."""
+    paths = {line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines()[1:]}
+    return len({name for name in sockets_of(os.getpid()) if name.isdigit()} - paths)
+
+
+def sockets_of(pid: int) -> set[str]:
+    """Inodes of the sockets that a process holds, and what else it has open."""
+    found = set()
+    with suppress(OSError):
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.add(os.readlink(file).removeprefix("socket:[").removesuffix("]"))
     return found
 
 
@@ -162,33 +172,43 @@ def kills(engine: str) -> Result:
 
 
 def books(run: Path) -> Result:
-    """Whether the ledger accounts for every member and every score; what is wrong with it, if anything."""
+    """How many members and scores the ledger has, and what is wrong with them, if anything."""
     with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
-        members, scores = {m["id"]: m for m in ledger.members()}, ledger.scores()
-    of = {
-        status: [m for m in members.values() if m["status"] == status] for status in ("finished", "failed", "training")
-    }
-    seats = [(m["pod"], m["row"]) for m in of["finished"]]
-    wrong = [f"members are numbered {sorted(members)}"] if sorted(members) != list(range(len(members))) else []
-    wrong += [f"{len(of['training'])} members still train"] if of["training"] else []
-    wrong += (
-        [f"{len(seats)} finished in {len(set(seats))} rows"] if not len(seats) == len(set(seats)) == MEMBERS else []
-    )
-    wrong += [f"member {m['id']} failed without a reason" for m in of["failed"] if not m["reason"]]
-    for m in members.values():
-        wrong += [f"member {m['id']} has no end"] if m["ended_step"] is None else []
-        wrong += [f"member {m['id']} has no parent {m['parent']}"] if m["parent"] not in (None, *range(m["id"])) else []
-    at: dict[int, int] = {}
-    for score in scores:
-        member = members.get(score["member"])
-        if member is None or not member["born_step"] <= score["step"] <= member["ended_step"]:
-            wrong.append(f"a score of member {score['member']} at step {score['step']}, when there was none")
-        elif score["step"] < at.get(score["member"], 0):
-            wrong.append(f"the scores of member {score['member']} are out of order")
-        at[score["member"]] = score["step"]
-    counts = {"members": len(members), "finished": len(of["finished"]), "failed": len(of["failed"])}
-    orphaned = sum("its pod was lost" in (m["reason"] or "") for m in of["failed"])
-    return {**counts, "lost_members": orphaned, "scores": len(scores), "wrong": wrong}
+        members, scores = ledger.members(), ledger.scores()
+    of = {status: [m for m in members if m["status"] == status] for status in ("finished", "failed")}
+    lost = sum("its pod was lost" in (m["reason"] or "") for m in of["failed"])
+    counts = {"members": len(members), "lost_members": lost, **{status: len(found) for status, found in of.items()}}
+    return {**counts, "scores": len(scores), "wrong": [*wrong_members(members), *wrong_scores(members, scores)]}
+
+
+def wrong_members(members: list[Result]) -> Iterator[str]:
+    """Each has a number, a parent before it and an end; those that finished fill the rows of all pods."""
+    ids = [m["id"] for m in members]
+    if ids != list(range(len(ids))):
+        yield f"members are numbered {ids}"
+    seats = [(m["pod"], m["row"]) for m in members if m["status"] == "finished"]
+    if not len(seats) == len(set(seats)) == MEMBERS:
+        yield f"{len(seats)} finished, in {len(set(seats))} rows"
+    for m in members:
+        if m["status"] == "training" or m["ended_step"] is None:
+            yield f"member {m['id']} still trains"
+        if m["status"] == "failed" and not m["reason"]:
+            yield f"member {m['id']} failed without a reason"
+        if m["parent"] is not None and not 0 <= m["parent"] < m["id"]:
+            yield f"member {m['id']} has no parent {m['parent']}"
+
+
+def wrong_scores(members: list[Result], scores: list[Result]) -> Iterator[str]:
+    """Each is of a member that lived then, one after another."""
+    lives = {m["id"]: (m["born_step"], math.inf if m["ended_step"] is None else m["ended_step"]) for m in members}
+    last = {m["id"]: m["born_step"] for m in members}
+    for member, step in ((score["member"], score["step"]) for score in scores):
+        born, ended = lives.get(member, (math.inf, -math.inf))
+        if not born <= step <= ended:
+            yield f"a score of member {member} at step {step}, when it did not live"
+        elif step < last[member]:
+            yield f"the scores of member {member} are out of order"
+        last[member] = step
 
 
 def recovery() -> Result:
@@ -316,7 +336,9 @@ def cycles(engine: str) -> Result:
                 group.all("echo", 1)
             took = time.monotonic() - began
             time.sleep(0.2)  # ZeroMQ closes its sockets in a thread of its own
-            here = {"files": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task"))}
+            sockets = tcp_sockets()
+            here = {"files": len(os.listdir("/proc/self/fd")) - sockets, "sockets": sockets}
+            here["threads"] = len(os.listdir("/proc/self/task"))
             here |= {"shared": len(os.listdir("/dev/shm")), "folders": len(list((folder / "tmp").glob("podium-*")))}
             held.append(here | {"processes": len(below(os.getpid())), "memory": memory(os.getpid()), "seconds": took})
     keys = held[0].keys()
