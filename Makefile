@@ -47,6 +47,7 @@ bench: $(READY) ## side by side with its peers
 	$(BIN)/podium bench orchestrator
 	$(BIN)/podium bench pareto
 	$(BIN)/podium bench rpc
+	$(BIN)/podium bench fleet
 
 format: $(READY) ## put the code in its canonical form
 	$(BIN)/ruff check --fix .

@@ -124,6 +124,12 @@ def tested(gaps: str, *files: str) -> Part:
     return Part(f"tests {gaps}", measure)
 
 
+def fleet(*words: str, timeout: float = 1800) -> Part:
+    """What bench/fleet.py finds."""
+    command = (PYTHON, "bench/fleet.py", *words)
+    return Part(f"fleet {' '.join(words)}", lambda: json.loads(run(*command, timeout=timeout).splitlines()[-1]))
+
+
 # ---- judgements
 
 
@@ -220,8 +226,65 @@ def gap(results: list[Result], floor: float, aim: float) -> Verdict:
     return Verdict(measured, worst < floor, worst < aim, f"{results[0]['said']}; at the sizes of the tests, one thread")
 
 
-def _list(numbers: Sequence[float]) -> str:
-    return ", ".join(f"{x:.0f}" for x in numbers)
+def _list(numbers: Sequence[float], digits: int = 0) -> str:
+    return ", ".join(f"{x:.{digits}f}" for x in numbers)
+
+
+def survived(results: list[Result]) -> Verdict:
+    """Killed again and again, a run ends as it should, with a champion and exact books."""
+    holds, said = True, []
+    for r in results:
+        exact = not r["wrong"] and r["finished"] == 16 and r["lost_members"] == 8 * r["lost"]
+        holds &= exact and r["reason"] == "seconds" and r["kills"] >= 10 and r["champion"] >= 475 and not r["left"]
+        said.append(
+            f"{r['kills']} kills, ended by {r['reason']}, {r['members']} members, {r['failed']} of them failed, "
+            f"{r['finished']} finished, {r['scores']} scores, {r['left']} left behind"
+            + "".join(f"; {wrong}" for wrong in r["wrong"])
+        )
+    return Verdict(f"champions {_list([r['champion'] for r in results])}", holds, holds, " / ".join(said))
+
+
+def soon(results: list[Result], keys: Sequence[str], floor: float, aim: float) -> Verdict:
+    """The worst of some times."""
+    each = [r[key] for r in results for key in keys]
+    worst = max(max(times) for times in each)
+    measured = "; ".join(f"median {median(times):.2f} s, worst {max(times):.2f} s" for times in each)
+    late = sorted({name for r in results for name in r.get("late", ())})
+    details = "; ".join(_list(times, 2) for times in each) + (f"; late: {', '.join(late)}" if late else "")
+    return Verdict(measured, worst <= floor, worst <= aim, details)
+
+
+HELD = ("processes", "threads", "shared", "folders", "files")
+
+
+def flat(results: list[Result]) -> Verdict:
+    """What two cycles have left is what many have; but for Ray's own threads, of which there may be some more."""
+    grown = []
+    for i, r in enumerate(results):
+        more = {key: r[key][1] - r[key][0] for key in HELD}
+        grown += [f"{n:+} {key}" for key, n in more.items() if n > (r["cycles"] // 2 if i and key == "threads" else 0)]
+    measured = f"{' and '.join(str(r['cycles']) for r in results)} cycles: {', '.join(grown) or 'flat'}"
+    keys = (*HELD, "sockets", "memory")
+    details = "; ".join(", ".join(f"{key} {r[key][0]:.4g} -> {r[key][1]:.4g}" for key in keys) for r in results)
+    return Verdict(
+        measured, not grown, not grown, f"{details}; sockets are TCP, of which Ray keeps some, memory is in MB"
+    )
+
+
+def learnt(results: list[Result]) -> Verdict:
+    champions = [r["champion"] for r in results]
+    good = sum(champion >= 475 for champion in champions)
+    measured = f"{good} of {len(results)}; worst {min(champions):.1f}"
+    return Verdict(
+        measured, good == len(results), good == len(results), f"in {_list([r['seconds'] for r in results])} s"
+    )
+
+
+def unmoved(results: list[Result], floor: float, aim: float) -> Verdict:
+    (r,) = results
+    more = r["after"] - r["before"]
+    said = f"{r['frames']:,} frames in {r['seconds']:.0f} s: {r['before']:.0f} MB before, {r['after']:.0f} MB after"
+    return Verdict(f"{more:.1f} MB more", more <= floor, more <= aim, said)
 
 
 # ---- the promises
@@ -329,6 +392,61 @@ FLOORS = [
     _rows("rpc-broadcast", "1.2 MB to 8 nodes, against ray.put and 8 calls", ["rpc/broadcast"], least, 3, 6, "x"),
     _rows("rpc-gather", "256 KB from each of 4 nodes, against Ray's", ["rpc/gather"], least, 6, 12, "x"),
     _rows("rpc-curve", "256 KB over TCP with CURVE, against without", ["rpc/curve"], least, 0.25, 0.5, "x"),
+    _rows("fleet-scaling", "2 process pods against 1, HalfCheetah-v5", ["fleet/processes-2"], least, 1.7, 1.95, "x"),
+    Floor(
+        "fleet-kills",
+        "a pod killed every 5 s of a minute, on processes and on Ray: 475 on CartPole-v1, every member accounted for",
+        "both",
+        "-",
+        "python bench/fleet.py kills processes|ray",
+        [fleet("kills", "processes"), fleet("kills", "ray")],
+        survived,
+    ),
+    Floor(
+        "fleet-recovery",
+        "from the kill of a pod until the run is at 90 % of its pace, worst of 5",
+        "8 s",
+        "3 s",
+        "python bench/fleet.py recovery",
+        [fleet("recovery")],
+        lambda results: soon(results, ["seconds"], 8, 3),
+    ),
+    Floor(
+        "fleet-orphans",
+        "from the kill of the driver until its processes, ports and files are gone, worst of 3; processes, then Ray",
+        "5 s",
+        "1 s",
+        "python bench/fleet.py orphans processes|ray",
+        [fleet("orphans", "processes"), fleet("orphans", "ray")],
+        lambda results: soon(results, ["all"], 5, 1),
+    ),
+    Floor(
+        "fleet-cycles",
+        "groups started and closed, 100 on processes, 10 on Ray: files, threads, shared memory and folders",
+        "flat",
+        "-",
+        "python bench/fleet.py cycles processes|ray",
+        [fleet("cycles", "processes"), fleet("cycles", "ray")],
+        flat,
+    ),
+    Floor(
+        "fleet-mpi",
+        "truncation on MPI, 4 ranks x 8 members, p2p and collective: the champion reaches 475 on CartPole-v1",
+        "6 of 6 runs",
+        "-",
+        "python bench/fleet.py mpi p2p|collective SEED",
+        [fleet("mpi", exchange, str(seed)) for exchange in ("p2p", "collective") for seed in range(3)],
+        learnt,
+    ),
+    Floor(
+        "fleet-fuzz",
+        "100,000 random and mutated frames at a node's socket: it lives on, and its memory",
+        "100 MB more",
+        "10 MB more",
+        "python bench/fleet.py fuzz",
+        [fleet("fuzz")],
+        lambda results: unmoved(results, 100, 10),
+    ),
     Floor(
         "memory",
         "memory of one more member, 64x64, 8 envs",

@@ -8,9 +8,12 @@ import json
 import math
 import os
 import pickle
+import shutil
+import sqlite3
+import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,10 +22,12 @@ import numpy as np
 import pytest
 import torch
 
+import podium
 from podium.bench import _agents, _evolve_curves, _mpi_peer
 from podium.bench import _side_by_side as side_by_side
 from podium.bench._side_by_side import Side, compare, effort, interval, race, row
 from podium.core.errors import MissingExtra
+from podium.evolve.settings import EvolveSettings
 from podium.evolve.turn import Outcome, Task
 
 KEYS = {"name", "ours", "peer", "ratio", "low", "high", "unit", "threads", "rounds", "cold"}
@@ -300,6 +305,37 @@ def test_a_benchmark_gives_its_rows(name: str, count: int, tmp_path: Path, monke
 
 
 @pytest.mark.slow
+def test_two_processes_against_one() -> None:
+    from podium.bench import fleet
+
+    found = fleet.scaling(2, quick=True)
+    assert found.keys() >= KEYS | {"key", "busy", "driver"} and found["low"] <= found["ratio"] <= found["high"]
+    assert min(found["ours"], found["peer"]) > 0 and 0 < found["busy"] <= 1 and 0 < found["driver"] < 1
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("exchange" not in EvolveSettings.model_fields, reason="every exchange goes by the driver")
+def test_exchanges_on_mpi_against_each_other() -> None:
+    from podium.bench import fleet
+
+    rows = fleet.exchanges(1, quick=True)
+    assert [found["key"] for found in rows] == ["fleet/mpi-p2p", "fleet/mpi-collective"]
+    for found in rows:
+        assert found.keys() >= KEYS and min(found["ours"], found["peer"], found["ratio"]) > 0
+
+
+def test_an_mpi_job_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from podium.bench import fleet
+
+    with pytest.raises(RuntimeError, match=r"(?s)ended with exit code 2.*no such run"):
+        fleet.under_mpi(1, "top", "nowhere")
+    monkeypatch.setattr(fleet, "LONGEST", 0.2)
+    with pytest.raises(fleet.subprocess.TimeoutExpired):
+        fleet.under_mpi(1, "bench", "env", "--quick")
+
+
+@pytest.mark.slow
 def test_the_equal_learning_check_scores_both_sides() -> None:
     from podium.bench import ppo
 
@@ -425,3 +461,99 @@ def test_floors_judge(floors: ModuleType) -> None:
     assert not floors.ratio([{"rows": {"k": made | by_itself}}], "k", 1.4, 3).holds  # nor by itself
     learnt = {"learn_steps": 1, "ours_scores": [100.0, 90.0, 80.0], "peer_scores": [500.0, 400.0, 450.0]}
     assert not floors.ratio([{"rows": {"k": made | learnt}}], "k", 1.4, 3).holds  # faster, but it learns less
+
+
+# ---- bench/fleet.py
+
+
+@pytest.fixture
+def hurt(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("hurt", Path(__file__).parents[1] / "bench/fleet.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_run_has_recovered_when_a_whole_second_is_as_fast_as_before(hurt: ModuleType) -> None:
+    """1000 steps a second; from second 20 to 23 half of that, as one of two pods is gone."""
+    seen, steps = [], 0.0
+    for tick in range(400):
+        seen.append((tick / 10, steps))
+        steps += 50 if 200 <= tick < 230 else 100
+    assert hurt.trained(seen, 10.05) == pytest.approx(10_050)
+    assert hurt.pace_before(seen, 20.0) == pytest.approx(1000)
+    assert hurt.recovered(seen, 20.0, 35.0) == pytest.approx(3.8, abs=0.06)  # the first second with 900 steps
+    assert hurt.recovered(seen, 20.0, 22.0) == math.inf
+
+
+def test_books_that_are_not_exact_are_found(hurt: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hurt, "MEMBERS", 4)
+    words = ("cartpole", "ppo", "evolve.members=4", "evolve.interval=256", "stop.fitness=null", "eval.episodes=2")
+    podium.evolve(*words, "stop.steps=1024", "train.threads=1", out=tmp_path / "run")
+    found = hurt.books(tmp_path / "run")
+    assert found["wrong"] == [] and found["finished"] == 4 and found["scores"] >= 4 and found["lost_members"] == 0
+    for change, said in {
+        "UPDATE members SET status = 'training' WHERE id = 0": "member 0 still trains",
+        "UPDATE members SET status = 'failed', reason = NULL WHERE id = 0": "member 0 failed without a reason",
+        "DELETE FROM members WHERE id = 0": "a score of member 0 at step",
+        "UPDATE members SET ended_step = NULL WHERE id = 0": "member 0 still trains",
+        "UPDATE scores SET step = 999999 WHERE member = 1": "a score of member 1 at step 999999",
+        "UPDATE members SET parent = 77 WHERE id = 1": "member 1 has no parent 77",
+    }.items():
+        shutil.copytree(tmp_path / "run", tmp_path / "bent", dirs_exist_ok=True)
+        with closing(sqlite3.connect(tmp_path / "bent" / "ledger.sqlite")) as ledger, ledger:
+            ledger.execute(change)
+        wrong = hurt.books(tmp_path / "bent")["wrong"]
+        assert any(text.startswith(said) for text in wrong), (change, wrong)
+        shutil.rmtree(tmp_path / "bent")
+
+
+def test_processes_ports_and_shared_memory_are_seen_until_they_are_gone(hurt: ModuleType) -> None:
+    name = f"/dev/shm/podium-test-{os.getpid()}"
+    code = "import mmap, socket, subprocess, sys; s = socket.create_server(('127.0.0.1', 0))\n"
+    code += f"f = open({name!r}, 'w+b'); f.truncate(4096); m = mmap.mmap(f.fileno(), 4096)\n"
+    code += "p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); sys.stdin.read(); p.kill(); p.wait()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdin is not None
+        sleeping = int(child.stdout.readline())
+        assert {child.pid, sleeping} <= set(hurt.below(os.getpid())) and hurt.says(sleeping) == "sleep 60"
+        ports, shared = hurt.listening([child.pid]), hurt.shared_memory([child.pid])
+        assert len(ports) == 1 and shared == {name}
+        child.stdin.close()
+        child.wait()
+        assert hurt.stat(sleeping) is None and not ports & hurt.open_sockets()
+    Path(name).unlink()
+
+
+def test_floors_of_the_fleet_judge(floors: ModuleType) -> None:
+    good = {"reason": "seconds", "kills": 11, "lost": 11, "champion": 500.0, "members": 104, "finished": 16}
+    good |= {"failed": 88, "lost_members": 88, "scores": 200, "wrong": [], "left": 0}
+    assert floors.survived([good, good]).holds
+    for bad in (
+        {"champion": 474.0},
+        {"wrong": ["x"]},
+        {"left": 1},
+        {"kills": 3},
+        {"lost_members": 80},
+        {"finished": 8},
+    ):
+        assert not floors.survived([good, good | bad]).holds, bad
+    times = [{"seconds": [2.0, 2.5, 2.9]}]
+    assert floors.soon(times, ["seconds"], 8, 3)[1:3] == (True, True)
+    assert floors.soon([{"seconds": [2.0, 2.0, 7.0]}], ["seconds"], 8, 3)[1:3] == (True, False)
+    never = json.loads(json.dumps({"seconds": [2.0, math.inf], "late": ["raylet"]}))
+    assert not floors.soon([never], ["seconds"], 8, 3).holds and "raylet" in floors.soon([never], ["seconds"], 8, 3)[3]
+    held = {key: [5, 5] for key in (*floors.HELD, "sockets", "memory")} | {"cycles": 100}
+    assert floors.flat([held, held]).holds and floors.flat([held | {"memory": [5, 9]}, held]).holds
+    for key in floors.HELD:
+        assert not floors.flat([held | {key: [5, 6]}, held]).holds, key
+    on_ray = held | {"cycles": 10}
+    assert floors.flat([held, on_ray | {"threads": [5, 7], "sockets": [5, 20]}]).holds  # Ray's own come and go
+    assert not floors.flat([held, on_ray | {"threads": [5, 15]}]).holds
+    assert not floors.flat([held, on_ray | {"files": [5, 6]}]).holds
+    run = {"champion": 500.0, "seconds": 20.0}
+    assert floors.learnt([run, run]).holds and not floors.learnt([run, run | {"champion": 470.0}]).holds
+    frames = {"frames": 100_000, "before": 200.0, "after": 205.0, "seconds": 60.0}
+    assert floors.unmoved([frames], 100, 10)[1:3] == (True, True)
+    assert not floors.unmoved([frames | {"after": 301.0}], 100, 10).holds

@@ -76,7 +76,8 @@ assert not {"torch", "gymnasium", "numpy"} & set(sys.modules)
     for _ in range(3):
         out, took = fresh("-c", code)
         seconds.append(took)
-        assert all(name in out for name in ("train", "resume", "eval", "top", "play", "presets", "bench"))
+        names = ("train", "resume", "eval", "top", "play", "keys", "serve", "presets", "bench")
+        assert all(name in out for name in names)
     assert min(seconds) < 1.5  # 0.3 s by itself; the test machine may be busy
 
 

@@ -1,6 +1,5 @@
 """The contract of every engine, in one file: the four ways to call, deadlines, errors, and what is never done twice."""
 
-import itertools
 import os
 import time
 
@@ -74,8 +73,10 @@ def test_any_and_map(nodes):
 
 
 def test_gather_takes_all_nodes_in(nodes):
-    seen = [node for node, _ in itertools.islice(nodes.gather("where"), 30)]
-    assert set(seen) == {0, 1, 2}
+    stream, seen, ends = nodes.gather("where"), set(), time.monotonic() + 10
+    while seen != {0, 1, 2} and time.monotonic() < ends:  # on a busy machine one may answer often before another does
+        seen.add(next(stream)[0])
+    assert seen == {0, 1, 2}
     nodes.all("where")  # what gather left in flight is answered, and nothing hangs
 
 

@@ -39,7 +39,7 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="ppo, stack, env, evolve, orchestrator, pareto or rpc.", show_default=False
+            metavar="NAME", help="ppo, stack, env, evolve, orchestrator, pareto, rpc or fleet.", show_default=False
         ),
     ],
     as_json: Json = False,

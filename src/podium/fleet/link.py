@@ -169,6 +169,12 @@ class Link:
 class Wired(Link):
     """A node behind a socket. `died` says why it is gone, or None."""
 
+    EVENTS, BEAT, SILENCE = 0, 0, 30_000
+    """What else to hear of the connection; milliseconds from beat to beat, or 0, and of silence until it is given up.
+
+    A large message holds up the beats behind it.
+    """
+
     def __init__(self, handle: Handle, keys: Keys | None = None, died: Callable[[], str | None] = lambda: None) -> None:
         super().__init__(handle.name)
         self.handle, self._died = handle, died
@@ -180,10 +186,12 @@ class Wired(Link):
         self.socket.setsockopt(zmq.RECONNECT_IVL, 20)
         self.socket.setsockopt(zmq.RCVTIMEO, round(1000 * LOOK))
         self.socket.setsockopt(zmq.MAXMSGSIZE, wire.LARGEST)
+        self.socket.setsockopt(zmq.HEARTBEAT_IVL, self.BEAT)
+        self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, self.SILENCE)
         unlock(self.socket, keys)
-        self._refusals: zmq.Socket[bytes] | None = None
-        if keys is not None:
-            self._refusals = self.socket.get_monitor_socket(REFUSALS)
+        self._monitor: zmq.Socket[bytes] | None = None
+        if events := self.EVENTS | (0 if keys is None else REFUSALS):
+            self._monitor = self.socket.get_monitor_socket(events)
         self.socket.connect(handle.address)
 
     def transmit(self, number: int, frames: list[wire.Frame], copy: bool) -> None:
@@ -216,17 +224,21 @@ class Wired(Link):
     def look(self) -> None:
         if self.lost is not None:
             return
-        why = self._died()
-        if why is None and self._refusals is not None and self._refusals.poll(0):
-            why = f"{self.handle.address} refused the keys"
+        why = self._died() or self._heard()
         if why is not None:
             self.lose(why)
+
+    def _heard(self) -> str | None:
+        """What the connection tells of the node, if that is its end."""
+        if self._monitor is not None and self._monitor.poll(0):
+            return f"{self.handle.address} refused the keys"
+        return None
 
     def say_close(self) -> None:
         if self.lost is None:
             self.socket.send_multipart([CLOSE])
 
     def close(self) -> None:
-        if self._refusals is not None:
+        if self._monitor is not None:
             self.socket.disable_monitor()
         self.socket.close(0)

@@ -115,11 +115,16 @@ def find(target: object, method: str) -> Callable[..., Any]:
 
 def make(path: str, args: Sequence[Any] = (), named: Mapping[str, Any] | None = None) -> object:
     """What the class or function at `package.module:name` makes of the arguments."""
+    return locate(path)(*args, **(named or {}))
+
+
+def locate(path: str) -> Any:
+    """What is at `package.module:name`."""
     module, _, name = path.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
-    return found(*args, **(named or {}))
+    return found
 
 
 def path_of(target: Any) -> str:

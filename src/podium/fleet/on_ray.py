@@ -108,7 +108,8 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address is None:
         room = max(machine.cores(), -(-int(1000 * size * cpus) // 1000))
-        ray.init(num_cpus=room, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        home: dict[str, Any] = {"address": "local", "num_cpus": room, "_node_ip_address": "127.0.0.1"}
+        ray.init(include_dashboard=False, **home, **quiet)  # "local": whatever other cluster runs here
         return True
     try:
         _reach(address)
