@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -100,10 +101,24 @@ def abort() -> NoReturn:
     end(f"rank {rank()} failed")
 
 
+def tidy() -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def tidy_when_told() -> None:
+    """Where mpiexec ends a job because a rank was killed, the others can still leave nothing behind."""
+
+    def end(*_: object) -> None:
+        tidy()
+        os._exit(1)
+
+    signal.signal(signal.SIGTERM, end)
+
+
 def end(why: str) -> NoReturn:
     """End the whole job, non-zero."""
     print(f"{why}: the job ends with it", file=sys.stderr, flush=True)
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+    tidy()
     WORLD.Abort(1)
     raise SystemExit(1)

@@ -118,6 +118,7 @@ def end() -> None:
 
 def serve_rank() -> None:
     """The life of any other rank: a node for as long as it is asked to be one, then the next."""
+    mpi.tidy_when_told()
     while True:
         frames = receive(0, SPEC)
         if not frames[0]:
