@@ -24,7 +24,7 @@ def mpiexec(ranks, *words, timeout=240):
 def test_the_contract():
     done = mpiexec(8, str(TESTS / "under_mpi.py"), str(TESTS / "fleet" / "test_groups.py"))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "22 passed, 2 skipped" in done.stdout, done.stdout
+    assert "22 passed, 5 skipped" in done.stdout, done.stdout
 
 
 FAILS = """

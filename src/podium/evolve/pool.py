@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from podium.core.errors import PodiumError
@@ -99,7 +99,17 @@ class Pods(Pool, Protocol):
         """Seconds that each pod has been at work."""
         ...
 
-    def state(self) -> Tree: ...
+    def away(self) -> Collection[int]:
+        """Pods that are lost, and not back yet."""
+        ...
+
+    def grow(self, idle: Callable[[int], bool]) -> tuple[int, int] | None:
+        """Where there is room for one more pod, split one that is `idle`: its number, and how many rows it keeps."""
+        ...
+
+    def state(self) -> Tree:
+        """Of all pods that have not lost their members, by their numbers."""
+        ...
 
     def load(self, state: Tree) -> None: ...
 
@@ -215,6 +225,12 @@ class Inline(Generic[W]):
 
     def busy(self) -> list[float]:
         return list(self._busy)
+
+    def away(self) -> Collection[int]:
+        return ()
+
+    def grow(self, idle: Callable[[int], bool]) -> tuple[int, int] | None:
+        return None
 
     def exchange(self, pod: int, refills: Sequence[Refill]) -> None:
         self.pods[pod].exchange(refills)

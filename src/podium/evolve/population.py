@@ -38,7 +38,7 @@ class Population:
     def __init__(
         self, kinds: Sequence[Kind], places: Sequence[Place], settings: EvolveSettings, run: Run, seed: int
     ) -> None:
-        self.kinds, self.places, self.settings, self.run = kinds, places, settings, run
+        self.kinds, self.places, self.settings, self.run = kinds, list(places), settings, run
         self.rng = generator(seed, "evolve")
         ids = iter(range(sum(place.rows for place in places)))
         self.rows = [
@@ -87,6 +87,11 @@ class Population:
         row.failed = True
         self.run.ledger.fail(row.member, self.steps[pod], reason)
         self.note(f"member {row.member} failed at step {self.steps[pod]:,}: {reason}")
+
+    def fail_all(self, pod: int, reason: str) -> None:
+        """All members of a pod failed."""
+        for index in [index for index, row in enumerate(self.rows[pod]) if not row.failed]:
+            self.fail(pod, index, reason)
 
     def score(self, pod: int, outcome: Outcome, strict: bool = True) -> list[int]:
         """Take in an evaluation; the rows that have a finite score now. Asked again, both evaluations count as one.
@@ -279,6 +284,16 @@ class Population:
             origin,
             plain(row.genes),
         )
+
+    def split(self, pod: int, keep: int) -> None:
+        """A pod keeps its first rows; the others are those of a new pod."""
+        place, new = self.places[pod], len(self.places)
+        self.places[pod] = replace(place, rows=keep)
+        self.places.append(replace(place, rows=place.rows - keep))
+        self.rows[pod], moved = self.rows[pod][:keep], self.rows[pod][keep:]
+        self.rows.append(moved)
+        self.steps.append(self.steps[pod])
+        self.run.ledger.seat({row.member: (new, index) for index, row in enumerate(moved)})
 
     def state(self) -> Tree:
         """The tensors that a resume needs."""

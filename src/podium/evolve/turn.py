@@ -42,6 +42,7 @@ class Outcome:
     ids: Sequence[int] = ()  # of the members, by row
     notes: Sequence[str] = ()  # for the log
     error: str | None = None  # why the pod broke down, where it did: all its members failed
+    away: bool = False  # whether the pod is gone: nobody waits for it until it asks for a task again
 
     @property
     def cut_short(self) -> bool:

@@ -25,8 +25,6 @@ CALLERS = 256
 CLOSE = b"\xff" * 8
 """The number of the request to end."""
 RESULT, ERROR = b"=", b"!"
-LOOK = 1000
-"""Milliseconds between two looks at whether to go on."""
 
 
 class Node:
@@ -72,14 +70,12 @@ class Node:
             end()
 
 
-def serve(node: Node, socket: zmq.Socket[bytes], go_on: Callable[[], bool] = lambda: True) -> None:
-    """Answer what comes in on a ROUTER socket, until a caller says CLOSE or `go_on` says no."""
+def serve(node: Node, socket: zmq.Socket[bytes]) -> None:
+    """Answer what comes in on a ROUTER socket, until a caller says CLOSE."""
     try:
-        while go_on():
+        while True:
             try:
                 caller, head, *bodies = (frame.buffer for frame in socket.recv_multipart(copy=False))
-            except zmq.Again:  # nothing came within LOOK
-                continue
             except ValueError:  # nothing but the caller's name
                 continue
             number = bytes(head[:8])
@@ -100,7 +96,6 @@ def router() -> zmq.Socket[bytes]:
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, 0)  # an answer is never dropped: there are no more of them than calls
     socket.setsockopt(zmq.MAXMSGSIZE, wire.LARGEST)
-    socket.setsockopt(zmq.RCVTIMEO, LOOK)
     return socket
 
 

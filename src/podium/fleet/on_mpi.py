@@ -37,7 +37,6 @@ except ImportError as missing:
 
 SPEC, WHERE = 1, 2
 """Tags: what a rank is to be, and where it then is. An empty spec ends it."""
-START = 60.0
 PAUSE = 0.005
 """Seconds between two looks for a message: MPI's own waiting would take a whole core."""
 
@@ -90,19 +89,24 @@ def group(
     share, mine = threads or max(1, machine.cores() // size), free[:size]
     _taken.update(mine)
     _folders.add(folder)
-    for node, r in enumerate(mine):  # all at once: they start side by side
-        what = {"path": path, "args": [*args, *(each[node] if each else ())], "named": named, "search": sys.path}
-        home = {"machine": machine.identity(), "folder": str(folder), "keys": keys.plain(), "threads": share}
-        _send(wire.pack(what | home), r, SPEC)
 
-    def launch(node: int) -> Rank:
+    def launch(node: int, own: Sequence[Any]) -> Rank:
+        what = {"path": path, "args": [*args, *own], "named": named, "search": sys.path}
+        home = {"machine": machine.identity(), "folder": str(folder), "keys": keys.plain(), "threads": share}
+        _send(wire.pack(what | home), mine[node], SPEC)
         return Rank(f"node {node}", mine[node], keys)
 
     def closed() -> None:
         _taken.difference_update(mine)
         shutil.rmtree(folder, ignore_errors=True)
 
-    return Group(launch, size, closed=closed)
+    made = Group(launch, size, each, closed)
+    try:
+        made.whole()
+    except BaseException:
+        made.close(grace=0.0)
+        raise
+    return made
 
 
 _taken: set[int] = set()
@@ -113,9 +117,13 @@ class Rank:
     """A node in another rank."""
 
     def __init__(self, name: str, rank: int, keys: Keys) -> None:
-        self._rank = rank
-        address = wire.unpack(_receive(rank, WHERE, START))
-        self.link = Wired(Handle(name, address), keys if address.startswith("tcp") else None)
+        self._name, self._rank, self._keys = name, rank, keys
+
+    def up(self) -> Wired | None:
+        if not MPI.COMM_WORLD.Iprobe(self._rank, WHERE):
+            return None
+        address = wire.unpack(_receive(self._rank, WHERE))
+        return Wired(Handle(self._name, address), self._keys if address.startswith("tcp") else None)
 
     def stop(self, grace: float) -> None:
         """Wait until the rank is free again; one that does not come to an end takes the job with it."""
