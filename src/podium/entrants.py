@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from podium import experiment as experiments
@@ -15,7 +14,7 @@ from podium.evolve.apart import Apart
 from podium.evolve.explore import Searched, Space
 from podium.evolve.generational import Generational
 from podium.evolve.population import Population
-from podium.evolve.rows import Kind, Place
+from podium.evolve.rows import Kind, Place, Seat
 from podium.evolve.settings import EvolveSettings
 from podium.evolve.tournament import Tournament
 from podium.guests.base import is_guest
@@ -151,15 +150,6 @@ def kinds(experiment: Experiment) -> list[Experiment]:
     return out
 
 
-@dataclass(frozen=True)
-class Seat:
-    """A pod to be: its kind of members, how many it has, and the id of the first."""
-
-    kind: int
-    rows: int
-    first: int
-
-
 def seats(experiment: Experiment) -> list[Seat]:
     """The pods of an experiment: one a kind, or as many as the fleet has, dealt evenly to the kinds."""
     each = kinds(experiment)
@@ -176,9 +166,9 @@ def seats(experiment: Experiment) -> list[Seat]:
     return found
 
 
-def build_pod(experiment: Experiment, pod: int) -> Pod | GuestPod:
+def build_pod(experiment: Experiment, seat: Seat) -> Pod | GuestPod:
     """One of the pods, untrained."""
-    seat, objectives = seats(experiment)[pod], experiment.evolve.objectives if isinstance(experiment, Evolution) else ()
+    objectives = experiment.evolve.objectives if isinstance(experiment, Evolution) else ()
     kind = kinds(experiment)[seat.kind]
     mine = kind.model_copy(update={"train": kind.train.model_copy(update={"members": seat.rows})})
     guests = is_guest(experiments.algorithm(kind.algo.name))
@@ -191,12 +181,12 @@ def threads(experiment: Experiment) -> int:
     return max(experiments.threads(kind) for kind in kinds(experiment))
 
 
-def build_pods(experiment: Experiment) -> list[Pod | GuestPod]:
+def build_pods(experiment: Experiment, dealt: Sequence[Seat] = ()) -> list[Pod | GuestPod]:
     """All pods, untrained, or a refusal where the memory does not hold them."""
     machine.keep_memory()
     machine.use_threads(threads(experiment))
     try:
-        return [build_pod(experiment, pod) for pod in range(len(seats(experiment)))]
+        return [build_pod(experiment, seat) for seat in dealt or seats(experiment)]
     except (RuntimeError, MemoryError) as error:
         if isinstance(error, MemoryError) or "allocate" in str(error):
             size = f"{experiment.train.members} members x {experiment.env.num} envs"
@@ -204,10 +194,10 @@ def build_pods(experiment: Experiment) -> list[Pod | GuestPod]:
         raise
 
 
-def orchestrator(experiment: Experiment, run: Run) -> Orchestrator:
+def orchestrator(experiment: Experiment, run: Run, dealt: Sequence[Seat] = ()) -> Orchestrator:
     """Who decides what the pods do."""
     each = kinds(experiment)
-    places = [Place(s.kind, s.rows, each[s.kind].algo.steps * experiment.env.num) for s in seats(experiment)]
+    places = [Place(s.kind, s.rows, each[s.kind].algo.steps * experiment.env.num) for s in dealt or seats(experiment)]
     if not isinstance(experiment, Evolution):
         alone = Population([_kind(each, 0)], places, EvolveSettings(confirm=False), run, experiment.seed)
         return Apart(alone, experiment.eval.every)

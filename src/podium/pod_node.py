@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,20 +15,23 @@ from podium.core import machine, tree
 from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.evolve.pool import Careful
+from podium.evolve.rows import Seat
 from podium.evolve.turn import Refill, Task
 
 
 class PodNode:
     """A pod as a node: the same methods, in terms that the wire carries."""
 
-    def __init__(self, config: dict[str, Any], seat: int, device: str) -> None:
-        experiment = entrants.validate({**config, "train": {**config["train"], "device": device}})
-        self._seed = experiment.seed
-        self._notes: list[str] = []
+    def __init__(self, config: dict[str, Any], number: int, seat: Mapping[str, int], device: str) -> None:
+        self._experiment = entrants.validate({**config, "train": {**config["train"], "device": device}})
+        self._name, self._notes = f"pod {number}", list[str]()
         machine.keep_memory()
-        machine.use_threads(entrants.threads(experiment))
-        self._pod = entrants.build_pod(experiment, seat)
-        self._careful = Careful(self._pod, f"pod {seat}", self._notes.append)
+        machine.use_threads(entrants.threads(self._experiment))
+        self._build(Seat(**seat))
+
+    def _build(self, seat: Seat) -> None:
+        self._seat, self._pod = seat, entrants.build_pod(self._experiment, seat)
+        self._careful = Careful(self._pod, self._name, self._notes.append)
 
     def about(self) -> dict[str, Any]:
         """What a driver asks once."""
@@ -46,7 +50,7 @@ class PodNode:
 
     def adopt(self, ids: Sequence[int], steps: int, life: int) -> None:
         """Take the place of a pod that was lost: its rows, with nobody in them yet, and dice of their own."""
-        self._pod.adopt(ids, steps, Streams(self._seed, [f"{member}, life {life}" for member in ids]))
+        self._pod.adopt(ids, steps, Streams(self._experiment.seed, [f"{member}, life {life}" for member in ids]))
 
     def read(self, rows: Sequence[int]) -> Tree:
         return self._pod.read(rows)
@@ -59,6 +63,15 @@ class PodNode:
 
     def load(self, state: Tree) -> None:
         self._pod.load(state)
+
+    def split(self, keep: int) -> Tree:
+        """Keep the first rows; the state of the others, for another pod."""
+        state = tree.clone(self._pod.state())
+        self._pod.close()
+        self._build(replace(self._seat, rows=keep))
+        self._pod.load(tree.map(lambda leaf: leaf[:keep], state))
+        self.restart()
+        return tree.map(lambda leaf: leaf[keep:], state)
 
     def restart(self) -> None:
         """End the episodes of envs that a checkpoint cannot hold."""
@@ -75,8 +88,10 @@ class RankNode(PodNode):
     `swap` is how: "p2p" or "collective".
     """
 
-    def __init__(self, peers: Any, config: dict[str, Any], swap: str, seat: int, device: str) -> None:
-        super().__init__(config, seat, device)
+    def __init__(
+        self, peers: Any, config: dict[str, Any], swap: str, number: int, seat: Mapping[str, int], device: str
+    ) -> None:
+        super().__init__(config, number, seat, device)
         self._peers, self._swap = peers, getattr(peers, swap)
 
     def turn(self, task: dict[str, Any] | None, seconds: float) -> dict[str, Any] | None:  # type: ignore[override]

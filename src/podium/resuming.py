@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from podium.core import config, hyper, tree
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
 from podium.evolve.pool import Inline
+from podium.evolve.rows import Seat
 from podium.placing import job, place
 from podium.report.sink import OnReport, Sink
 from podium.settings import Evolution, Experiment
@@ -79,12 +81,13 @@ def _resume(
         return begin(experiment, path, True, quiet, on_report)  # it was killed before it had begun
     with Run.open(path) as reader:
         saved = _read(path, step)
+    dealt = _seats(experiment, saved)
     with (
         Interrupt() as interrupt,
         Sink(console(experiment, quiet), on_report) as sink,
-        closing(place(experiment)) as pool,
+        closing(place(experiment, dealt, patient=True)) as pool,
     ):
-        orchestrator = entrants.orchestrator(experiment, reader)
+        orchestrator = entrants.orchestrator(experiment, reader, dealt)
         driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
         _load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)
@@ -118,6 +121,7 @@ def _rewind(driver: Driver, turn: int) -> None:
     with ledger.together():
         ledger.rewind(turn)
         ledger.reopen(row.member for row in rows)
+        ledger.seat({row.member: (pod, index) for pod, index, row in driver.population.all_rows()})
         ledger.set_genes({row.member: hyper.plain(row.genes) for row in rows})
         driver.orchestrator.restore()
 
@@ -155,11 +159,21 @@ def _read(run: Path, step: int | None) -> _Saved:
         raise CheckpointError(f"{error}{hint}") from error
 
 
+def _seats(experiment: Experiment, saved: _Saved) -> list[Seat]:
+    """The pods of a checkpoint; where another number of them is asked for, those, and its tensors will not match."""
+    rows = saved.info["seats"]
+    if isinstance(experiment, Evolution) and experiment.fleet.pods not in ("auto", len(rows)):
+        return entrants.seats(experiment)
+    ends = itertools.accumulate(n for _, n in rows)
+    return [Seat(kind, n, end - n) for (kind, n), end in zip(rows, ends, strict=True)]
+
+
 def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
     """Put a checkpoint into memory, or refuse it whole."""
     try:
         tensors.match(_fixed(saved.state), _fixed(driver.state()), saved.path)
-        pods = {place.kind: pod for pod, place in enumerate(driver.population.places)}
+        away, places = driver.pool.away(), enumerate(driver.population.places)
+        pods = {place.kind: pod for pod, place in places if pod not in away}
         like = dict(zip(pods, driver.pool.read([(pod, 0) for pod in pods.values()]), strict=True))
         for entry in saved.info["orchestrator"]["population"]["board"]:
             snapshot = saved.state["orchestrator"]["board"][str(entry["member"])]

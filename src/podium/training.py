@@ -15,7 +15,7 @@ from podium.core.errors import PodiumError
 from podium.core.interrupt import Interrupt
 from podium.evolve.lineage import read_schedule
 from podium.evolve.pool import Pods
-from podium.placing import job, place, settle
+from podium.placing import job, place, seats, settle
 from podium.report.console import Console
 from podium.report.sink import OnReport, Sink
 from podium.settings import Evolution, Experiment
@@ -86,14 +86,15 @@ def _no_other_values(schedule: Sequence[Mapping[str, Any]], said: Collection[str
 def begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_report: OnReport | None) -> Result:
     """A new run in the folder `path`."""
     admit(path, fresh)
+    dealt = seats(experiment)
     with (
         Interrupt() as interrupt,
         Sink(console(experiment, quiet), on_report) as sink,
-        closing(place(experiment)) as pool,
+        closing(place(experiment, dealt)) as pool,
     ):
         start = _start(pool, experiment)
         with Run.create(path, experiment.model_dump(mode="json"), fresh) as run, disk(run):
-            orchestrator = entrants.orchestrator(experiment, run)
+            orchestrator = entrants.orchestrator(experiment, run, dealt)
             orchestrator.population.enter()
             if start:
                 run.ledger.event(0, 0.0, "start", start)

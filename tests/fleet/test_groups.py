@@ -199,7 +199,44 @@ def test_a_node_that_dies_is_noticed_and_replaced(apart):
             made.one(1, "add").result()
         assert list(made.lost()) == [1] and made.any("where").result()["value"] == 6
         made.restart(1)
+        made.whole()
         assert made.lost() == {} and made.all("add") == [7, 7]  # the second began anew
+
+
+@mortal
+def test_a_restart_is_not_waited_for(apart):
+    """The fifth in a row is due only after a pause; the other node is called meanwhile, and that one cannot be."""
+    with apart("fleet_nodes:Counter", 2) as made:
+        made.all("where")
+        for _ in range(5):
+            start = time.monotonic()
+            made.restart(1)
+            took = time.monotonic() - start
+        assert made.coming() == {1} and made.lost() == {} and took < 0.4
+        assert made.any("add").result() == 1
+        with pytest.raises(NodeLost, match="node 1: is not up yet"):
+            made.one(1, "add").result()
+        made.whole()
+        assert made.coming() == set() and made.one(1, "add").result() == 1 and time.monotonic() - start > 0.8
+
+
+@mortal
+def test_a_group_that_grows(apart):
+    with apart("fleet_nodes:Counter", 1, each=[[5]]) as made:
+        assert made.add(9) == 1 and len(made) == 2
+        made.whole()
+        assert made.all("add") == [6, 10]
+        made.change(1, 20)
+        made.restart(1)
+        made.whole()
+        assert made.all("add") == [7, 21]
+
+
+@mortal
+def test_calls_for_anybody_wait_for_a_node_that_is_on_its_way(apart):
+    with apart("fleet_nodes:Counter", 1) as made:
+        made.restart(0), made.restart(0)
+        assert made.coming() == {0} and made.any("echo", 3, timeout=30).result() == 3
 
 
 @mortal

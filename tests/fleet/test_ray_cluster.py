@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 ray = pytest.importorskip("ray")
@@ -33,9 +35,12 @@ def test_the_loss_of_a_machine() -> None:
                     group.one(node, "add").result()
             kept = [node for node in range(6) if node not in lost]
             assert [group.one(node, "add").result() for node in kept] == [10 * node + 2 for node in kept]
-            cluster.add_node(num_cpus=2)
             for node in lost:
-                group.restart(node)
+                group.restart(node)  # there is no room for it
+            time.sleep(1)
+            assert group.coming() == set(lost) and group.lost() == {}
+            cluster.add_node(num_cpus=2)
+            group.whole()
             assert [group.one(node, "add").result() for node in lost] == [10 * node + 1 for node in lost]
     finally:
         ray.shutdown()

@@ -28,11 +28,15 @@ RULES: dict[str, Rule] = {
 
 
 def refill(population: Population, entries: Entries) -> Refills:
-    """Each kind among itself: select, explore. Failed members are replaced whatever the rule says."""
+    """Each kind among itself: select, explore. Failed members are replaced whatever the rule says.
+
+    Rows that were not evaluated take no part: their pod is away, and has new members already.
+    """
     refills: Refills = {}
     for kind in range(len(population.kinds)):
         seats = [seat for seat in population.all_rows() if seat[2].kind == kind]
-        for pod, new in _refill_kind(population, seats, entries):
+        seats = [(pod, index, row) for pod, index, row in seats if row.failed or (pod, index) in entries]
+        for pod, new in _refill_kind(population, seats, entries) if seats else ():
             refills.setdefault(pod, []).append(new)
     return refills
 

@@ -20,16 +20,18 @@ Refill = Callable[[Population, Entries], Refills]
 
 
 class Generational(Search):
-    """Every pod trains for `evolve.interval` steps and waits for the others."""
+    """Every pod trains for `evolve.interval` steps and waits for the others, except for those that are away."""
 
     def __init__(self, population: Population, record: Record, refill: Refill) -> None:
         super().__init__(population)
         self._record, self._refill, self.generation = record, refill, 0
-        self._ends = population.settings.interval  # steps at which this generation ends
+        self._ends = [population.settings.interval for _ in population.places]  # steps at which this generation ends
         self._scored = [0] * len(population.places)  # steps at which a pod's rows were last evaluated
         self._told: dict[int, Outcome] = {}  # pods whose rows were evaluated
+        self._away: set[int] = set()
 
     def ask(self, pod: int, seconds: float) -> Task | None:
+        self._away.discard(pod)
         if self.cut and pod not in self.cut:  # it waits, and stays in step
             return None
         if pod in self._owed:
@@ -37,7 +39,7 @@ class Generational(Search):
         if pod in self._told:
             return None
         population, place = self.population, self.population.places[pod]
-        left = self._ends - population.steps[pod]
+        left = self._ends[pod] - population.steps[pod]
         updates, slice = max(1, -(-left // place.rollout)), population.slice(pod)
         return Task(slice) if updates > slice else Task(updates, range(place.rows))
 
@@ -50,27 +52,38 @@ class Generational(Search):
     def _take_in(self, pod: int, outcome: Outcome) -> Refills:
         population = self.population
         population.advance(pod, outcome)
-        if not self._paid(pod, outcome) or not outcome.task.rows:
+        if outcome.away:
+            self._away.add(pod)
+        if not self._paid(pod, outcome):
             return {}
         scored = population.score(pod, outcome)
-        if not outcome.task.again:
+        if outcome.task.rows and not outcome.task.again and not outcome.away:
             self._told[pod], self._scored[pod] = outcome, outcome.steps
             if claims := population.claims(pod, scored):
                 self._owed[pod] = Task(0, claims, again=1)
-        if self._owed or len(self._told) < len(population.places):
+        here = {*range(len(population.places))} - self._away
+        if self._owed or not self._told or here - self._told.keys():
             return {}
         return self._next_generation()
 
     def _next_generation(self) -> Refills:
         population = self.population
+        self._ends = [at + population.settings.interval * (pod in self._told) for pod, at in enumerate(self._ends)]
         entries, self._told = self._record(population, self._told), {}
         self.generation += 1
-        self._ends += population.settings.interval
         if self.closing:
             return {}
         if max(population.steps) < population.settings.burn_in:
             return population.revive_failed()
         return self._refill(population, entries)
+
+    def idle(self, pod: int) -> bool:
+        return super().idle(pod) and pod not in self._told
+
+    def split(self, pod: int, keep: int) -> None:
+        super().split(pod, keep)
+        self._scored.append(self._scored[pod])
+        self._ends.append(self._ends[pod])
 
     def last(self, pod: int) -> Task | None:
         """What a finished run still has to do: score what was trained since the last generation."""

@@ -21,10 +21,11 @@ from podium.evolve.turn import Outcome, Refill, Refills
 
 
 def refill(population: Population, entries: Entries) -> Refills:
-    """The survivors' children fill all rows."""
+    """The survivors' children fill all rows, except where the pod is away and has new members already."""
     refills: Refills = {}
     for kind in range(len(population.kinds)):
-        seats = [(pod, index) for pod, index, row in population.all_rows() if row.kind == kind]
+        rows = [(pod, index, row) for pod, index, row in population.all_rows() if row.kind == kind]
+        seats = [(pod, index) for pod, index, row in rows if row.failed or (pod, index) in entries]
         for seat, new in zip(seats, _children(population, kind, seats), strict=True):
             refills.setdefault(seat[0], []).append(new)
     return refills

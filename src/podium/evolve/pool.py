@@ -11,12 +11,12 @@ from __future__ import annotations
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from podium.core.errors import PodiumError
 from podium.core.tree import Tree
-from podium.evolve.turn import Outcome, Refill, Refills, Seat, Task
+from podium.evolve.turn import Outcome, Refill, Refills, Task, Where
 
 Log = Callable[[str], None]
 
@@ -103,7 +103,17 @@ class Pods(Pool, Protocol):
         """Let all members begin with what another has learnt, leaves `[1, ...]` without genes."""
         ...
 
-    def state(self) -> Tree: ...
+    def away(self) -> Collection[int]:
+        """Pods that are lost, and not back yet."""
+        ...
+
+    def grow(self, idle: Callable[[int], bool]) -> tuple[int, int] | None:
+        """Where there is room for one more pod, split one that is `idle`: its number, and how many rows it keeps."""
+        ...
+
+    def state(self) -> Tree:
+        """Of all pods that have not lost their members, by their numbers."""
+        ...
 
     def load(self, state: Tree) -> None: ...
 
@@ -111,7 +121,7 @@ class Pods(Pool, Protocol):
         """End all episodes of pods whose envs a checkpoint cannot hold."""
         ...
 
-    def read(self, seats: Sequence[Seat]) -> list[Tree]:
+    def read(self, seats: Sequence[Where]) -> list[Tree]:
         """All that some rows have learnt, leaves `[1, ...]`."""
         ...
 
@@ -222,6 +232,12 @@ class Inline(Generic[W]):
     def busy(self) -> list[float]:
         return list(self._busy)
 
+    def away(self) -> Collection[int]:
+        return ()
+
+    def grow(self, idle: Callable[[int], bool]) -> tuple[int, int] | None:
+        return None
+
     def exchange(self, pod: int, refills: Sequence[Refill]) -> None:
         self.pods[pod].exchange(refills)
 
@@ -245,7 +261,7 @@ class Inline(Generic[W]):
             if not pod.exact:
                 pod.restart()
 
-    def read(self, seats: Sequence[Seat]) -> list[Tree]:
+    def read(self, seats: Sequence[Where]) -> list[Tree]:
         return [self.pods[pod].read([row]) for pod, row in seats]
 
     def close(self) -> None:

@@ -20,12 +20,12 @@ from podium.evolve import explore
 from podium.evolve.leaderboard import Entry, Leaderboard
 from podium.evolve.rows import Genes, Kind, Place, Row
 from podium.evolve.settings import EvolveSettings
-from podium.evolve.turn import Outcome, Refill, Refills, Seat
+from podium.evolve.turn import Outcome, Refill, Refills, Where
 from podium.evolve.updater import UPDATERS
 from podium.store.records import Member, Score, spread
 from podium.store.run import Run
 
-Entries = dict[Seat, Entry]
+Entries = dict[Where, Entry]
 LONGEST = 16
 """Updates after which a pod reports, however long the interval is."""
 NOT_FINITE = "a number in its observation, reward or gradient is not finite"
@@ -37,7 +37,7 @@ class Population:
     def __init__(
         self, kinds: Sequence[Kind], places: Sequence[Place], settings: EvolveSettings, run: Run, seed: int
     ) -> None:
-        self.kinds, self.places, self.settings, self.run = kinds, places, settings, run
+        self.kinds, self.places, self.settings, self.run = kinds, list(places), settings, run
         self.rng = generator(seed, "evolve")
         ids = iter(range(sum(place.rows for place in places)))
         self.rows = [
@@ -50,7 +50,7 @@ class Population:
         self._longest = max(place.rollout for place in places)
         self.objectives = [name.removeprefix("-") for name in settings.objectives]
         self.note: Callable[[str], None] = lambda text: None
-        self.fetch: Callable[[Sequence[Seat]], Sequence[Tree | None]] = lambda seats: [None] * len(seats)
+        self.fetch: Callable[[Sequence[Where]], Sequence[Tree | None]] = lambda seats: [None] * len(seats)
         self._gone: list[int] = []  # members that left the leaderboard, whose snapshots are still there
 
     @property
@@ -87,6 +87,11 @@ class Population:
         row.failed = True
         self.run.ledger.fail(row.member, self.steps[pod], reason)
         self.note(f"member {row.member} failed at step {self.steps[pod]:,}: {reason}")
+
+    def fail_all(self, pod: int, reason: str) -> None:
+        """All members of a pod failed."""
+        for index in [index for index, row in enumerate(self.rows[pod]) if not row.failed]:
+            self.fail(pod, index, reason)
 
     def score(self, pod: int, outcome: Outcome, strict: bool = True) -> list[int]:
         """Take in an evaluation; the rows that have a finite score now. Asked again, both evaluations count as one.
@@ -179,7 +184,7 @@ class Population:
         entries = self.fetched(entries, [seat for seat, entry in entries.items() if self._admits(*seat, entry)])
         return {seat: self.offer(*seat, entry) for seat, entry in entries.items()}
 
-    def fetched(self, entries: Entries, seats: Sequence[Seat]) -> Entries:
+    def fetched(self, entries: Entries, seats: Sequence[Where]) -> Entries:
         """With the snapshots of some rows, where they did not come by themselves."""
         seats = [seat for seat in seats if entries[seat].snapshot is None]
         found = zip(seats, self.fetch(seats), strict=True) if seats else ()
@@ -211,7 +216,7 @@ class Population:
             info = {"step": entry.step, "fitness": entry.fitness, "kind": entry.kind, "trained": entry.trained}
             self.run.snapshot(entry.member, entry.snapshot, info, durable=False)  # checkpoints hold it, too
 
-    def copy(self, pod: int, index: int, parent: Entry, genes: Genes, where: Seat | None = None) -> Refill:
+    def copy(self, pod: int, index: int, parent: Entry, genes: Genes, where: Where | None = None) -> Refill:
         """Give a row to a child of `parent` with these genes; its weights come from the parent's row or snapshot."""
         child = Row(
             self._new_id(),
@@ -269,7 +274,7 @@ class Population:
         return self.next_id - 1
 
     def _seat(
-        self, pod: int, index: int, child: Row, origin: str, source: int | Tree | None, where: Seat | None = None
+        self, pod: int, index: int, child: Row, origin: str, source: int | Tree | None, where: Where | None = None
     ) -> Refill:
         old, ledger = self.rows[pod][index], self.run.ledger
         self.rows[pod][index] = child
@@ -293,6 +298,16 @@ class Population:
             origin,
             plain(row.genes),
         )
+
+    def split(self, pod: int, keep: int) -> None:
+        """A pod keeps its first rows; the others are those of a new pod."""
+        place, new = self.places[pod], len(self.places)
+        self.places[pod] = replace(place, rows=keep)
+        self.places.append(replace(place, rows=place.rows - keep))
+        self.rows[pod], moved = self.rows[pod][:keep], self.rows[pod][keep:]
+        self.rows.append(moved)
+        self.steps.append(self.steps[pod])
+        self.run.ledger.seat({row.member: (new, index) for index, row in enumerate(moved)})
 
     def state(self) -> Tree:
         """The tensors that a resume needs."""

@@ -39,6 +39,20 @@ class Kind:
 
 
 @dataclass(frozen=True)
+class Seat:
+    """A pod to be: its kind of members, how many it has, and the id of the first."""
+
+    kind: int
+    rows: int
+    first: int
+
+    def split(self) -> tuple[Seat, Seat]:
+        """Two pods in its place; the first has one more where they cannot be equal."""
+        keep = self.rows - self.rows // 2
+        return Seat(self.kind, keep, self.first), Seat(self.kind, self.rows - keep, self.first + keep)
+
+
+@dataclass(frozen=True)
 class Place:
     """A pod as the population knows it: the kind and number of its rows, and the steps of one update."""
 

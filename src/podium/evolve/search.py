@@ -27,6 +27,14 @@ class Search:
             self.cut.add(pod)
         return not outcome.cut_short
 
+    def idle(self, pod: int) -> bool:
+        """Whether nothing is open between a pod and the others."""
+        return pod not in self._owed
+
+    def split(self, pod: int, keep: int) -> None:
+        """A pod that is idle keeps its first rows; the others are those of a new pod, the last."""
+        self.population.split(pod, keep)
+
     @property
     def leader(self) -> float | None:
         """The champion's fitness."""

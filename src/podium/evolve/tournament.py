@@ -127,6 +127,15 @@ class Tournament(Search):
             self._known[pod, index] = fitness
             insort(live, fitness)
 
+    def split(self, pod: int, keep: int) -> None:
+        super().split(pod, keep)
+        new = len(self._ready)
+        self._ready.append(self._ready[pod][keep:])
+        self._scored.append(self._scored[pod][keep:])
+        del self._ready[pod][keep:], self._scored[pod][keep:]
+        moved = {(p, index): (new, index - keep) for p, index in self._known if p == pod and index >= keep}
+        self._known = {moved.get(seat, seat): fitness for seat, fitness in self._known.items()}
+
     def last(self, pod: int) -> Task | None:
         """What a finished run still has to do: score the rows that were trained since they were last scored."""
         self.closing = True

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from podium.core.tree import Tree
 
-Seat = tuple[int, int]
+Where = tuple[int, int]
 """Pod and row."""
 
 
@@ -45,6 +45,7 @@ class Outcome:
     ids: Sequence[int] = ()  # of the members, by row
     notes: Sequence[str] = ()  # for the log
     error: str | None = None  # why the pod broke down, where it did: all its members failed
+    away: bool = False  # whether the pod is gone: nobody waits for it until it asks for a task again
 
     @property
     def cut_short(self) -> bool:
@@ -60,7 +61,7 @@ class Refill:
     member: int
     source: int | Tree | None
     genes: Mapping[str, float]
-    where: Seat | None = None  # of the parent, if it is in training: for pods that pass members on by themselves
+    where: Where | None = None  # of the parent, if it is in training: for pods that pass members on by themselves
 
 
 Refills = dict[int, list[Refill]]

@@ -32,10 +32,12 @@ def group(addresses: Sequence[str], keys: Keys | str | Path | None = None, timeo
         if held is None and not private(address):
             raise PodiumError(f"{address}: a node there asks for keys; give those that it was started with")
 
-    def launch(node: int) -> Place:
+    def launch(node: int, own: Sequence[Any]) -> Place:
         return Place(Handle(f"node {node}", addresses[node]), held)
 
-    return Group(launch, len(addresses), timeout)
+    made = Group(launch, len(addresses))
+    made.timeout = timeout
+    return made
 
 
 class Place:
@@ -43,9 +45,13 @@ class Place:
 
     def __init__(self, handle: Handle, keys: Keys | None) -> None:
         try:
-            self.link = Visited(handle, keys)
+            self._link = Visited(handle, keys)
         except zmq.ZMQError as error:
             raise PodiumError(f"{handle.address}: not an address to call, such as tcp://HOST:7000 ({error})") from error
+
+    def up(self) -> Visited:
+        """At once: what is said before it is reached gets there then."""
+        return self._link
 
     def stop(self, grace: float) -> None:
         """It is not ours to end."""

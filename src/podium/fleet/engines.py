@@ -22,6 +22,11 @@ def room(name: str, kinds: int, address: str | None, cpus: float) -> int:
     return found
 
 
+def spare(name: str, cpus: float, gpus: float) -> bool:
+    """Whether one more node could be started now; only Ray's machines come and go."""
+    return name == "ray" and bool(import_module("podium.fleet.on_ray").spare(cpus, gpus))
+
+
 def engine(name: str) -> Callable[..., Group]:
     """`group(target, size, *args, each=..., **named)` of an engine."""
     if name not in ENGINES:

@@ -23,44 +23,51 @@ from podium.fleet.link import LOOK, Call, Link, request, results
 
 TIMEOUT = 60.0
 """Seconds until an answer, where a call does not say."""
+START = 60.0
+"""Seconds that nodes have to start, where they are waited for."""
+PAUSE = 0.02
+"""Seconds between two looks at whether a node is up."""
 
 
 class Place(Protocol):
     """A node that an engine has launched."""
 
-    @property
-    def link(self) -> Link: ...
+    def up(self) -> Link | None:
+        """The link to the node; None while it starts. NodeLost where it never will."""
+        ...
 
     def stop(self, grace: float) -> None:
         """End the node, by force once `grace` seconds have passed."""
         ...
 
 
-Launch = Callable[[int], Place]
-"""Launches the node of a number, again if need be."""
+Launch = Callable[[int, Sequence[Any]], Place]
+"""Launches the node of a number, again if need be, with arguments of its own; does not wait until it is up."""
 
 
 class Group:
-    """Nodes of one kind, numbered from 0."""
+    """Nodes of one kind, numbered from 0. `each` are arguments that only one of them has, a list a node."""
 
     def __init__(
-        self, launch: Launch, size: int, timeout: float = TIMEOUT, closed: Callable[[], None] = lambda: None
+        self, launch: Launch, size: int, each: Sequence[Sequence[Any]] = (), closed: Callable[[], None] = lambda: None
     ) -> None:
-        self._launch, self.timeout, self._closed = launch, timeout, closed
-        self._places: list[Place] = []
+        self._launch, self._closed, self.timeout = launch, closed, TIMEOUT
+        self._each: list[Sequence[Any]] = []
+        self._places: list[Place | None] = []  # None: to be launched
+        self._links: list[Link] = []
+        self._pauses: list[Pause] = []
+        self._due: dict[int, float] = {}  # of nodes that are not up yet: when they may be launched
         self._waiting: deque[Call] = deque()  # calls for whoever is free
         self._poller = zmq.Poller()
-        self._pauses = [Pause() for _ in range(size)]
         try:
             for node in range(size):
-                self._places.append(launch(node))
-                self._watch(node)
+                self.add(*(each[node] if each else ()))
         except BaseException:
             self.close(grace=0.0)
             raise
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._links)
 
     def one(self, node: int, method: str, *args: Any, timeout: float | None = None, **named: Any) -> Call:
         """Call a node."""
@@ -69,7 +76,7 @@ class Group:
     def all(self, method: str, *args: Any, timeout: float | None = None, **named: Any) -> list[Any]:
         """Call every node; their answers in order. If some fail, all are waited for and the first error is raised."""
         frames, seconds = request(method, args, named), self._seconds(timeout)
-        calls = [place.link.send(frames, seconds, copy=False) for place in self._places]
+        calls = [link.send(frames, seconds, copy=False) for link in self._links]
         return results(calls)
 
     def any(self, method: str, *args: Any, timeout: float | None = None, **named: Any) -> Call:
@@ -108,11 +115,12 @@ class Group:
         """Wait until something happens, for so long at most; take in what comes, and see who has died."""
         came = self._poller.poll(round(1000 * min(LOOK, max(0.0, seconds))))
         sockets = {socket for socket, _ in came}
-        for place in self._places:
-            if place.link.socket in sockets:
-                place.link.take_in()
+        for link in self._links:
+            if link.socket in sockets:
+                link.take_in()
             elif not came:
-                place.link.look()
+                link.look()
+        self._bring_up()
         self._dispatch()
 
     def _dispatch(self) -> None:
@@ -121,8 +129,8 @@ class Group:
             if self._waiting[0].done:  # its deadline has passed
                 self._waiting.popleft()
                 continue
-            links = [place.link for place in self._places if place.link.lost is None]
-            if not links:
+            links = [link for link in self._links if link.lost is None]
+            if not links and not self._due:
                 for call in self._waiting:
                     call.settle(error=NodeLost("no node is left"))
                 self._waiting.clear()
@@ -133,39 +141,87 @@ class Group:
             free[0].post(self._waiting.popleft())
 
     def lost(self) -> dict[int, str]:
-        """The nodes that are gone, and why."""
-        for place in self._places:
-            place.link.look()
-        return {i: place.link.lost for i, place in enumerate(self._places) if place.link.lost is not None}
+        """The nodes that are gone, and why; not those that are on their way."""
+        self._bring_up()
+        for link in self._links:
+            link.look()
+        links = enumerate(self._links)
+        return {node: link.lost for node, link in links if link.lost is not None and node not in self._due}
+
+    def coming(self) -> set[int]:
+        """The nodes that are on their way: launched, or to be launched, and not up yet. Calls to them fail."""
+        self._bring_up()
+        return set(self._due)
+
+    def whole(self, seconds: float = START) -> None:
+        """Wait until no node is on its way."""
+        ends = time.monotonic() + seconds
+        while late := self.coming():
+            if time.monotonic() > ends:
+                raise NodeLost(f"node {min(late)}: did not start within {seconds:g} s")
+            time.sleep(PAUSE)
+        if gone := self.lost():
+            raise NodeLost(next(iter(gone.values())))
+
+    def add(self, *each: Any) -> int:
+        """One more node, with arguments of its own; its number. It is on its way when this returns."""
+        node = len(self._links)
+        self._each.append(each)
+        self._places.append(None)
+        self._pauses.append(Pause())
+        self._links.append(_nobody(node))
+        self._due[node] = time.monotonic()
+        self._bring_up()
+        return node
 
     def restart(self, node: int) -> None:
-        """A new node in the place of one that is gone; the more often lately, the later."""
-        old = self._places[node]
-        if old.link.socket is not None:
-            self._poller.unregister(old.link.socket)
-        old.stop(0.0)
-        old.link.lose("was replaced")
-        old.link.close()
-        self._pauses[node].take()
-        self._places[node] = self._launch(node)
-        self._watch(node)
+        """A new node in the place of one that is gone; the more often lately, the later. Does not wait for it."""
+        self._let_go(node, "was replaced", 0.0)
+        self._places[node], self._links[node] = None, _nobody(node)
+        self._due[node] = time.monotonic() + self._pauses[node].next()
+        self._bring_up()
+
+    def change(self, node: int, *each: Any) -> None:
+        """The arguments of a node, from when it is next launched."""
+        self._each[node] = each
+
+    def _bring_up(self) -> None:
+        """Launch the nodes that are due, and see who is up."""
+        for node, due in list(self._due.items()):
+            if due > time.monotonic():
+                continue
+            place = self._places[node] = self._places[node] or self._launch(node, self._each[node])
+            try:
+                link = place.up()
+            except NodeLost as error:
+                self._links[node].lost = f"node {node}: {error}"
+                del self._due[node]
+                continue
+            if link is not None:
+                self._links[node] = link
+                del self._due[node]
+                if link.socket is not None:
+                    self._poller.register(link.socket, zmq.POLLIN)
+
+    def _let_go(self, node: int, why: str, grace: float) -> None:
+        link, place = self._links[node], self._places[node]
+        if link.socket is not None:
+            self._poller.unregister(link.socket)
+        if place is not None:
+            place.stop(0.0 if node in self._due else grace)
+        link.lose(why)
+        link.close()
 
     def close(self, grace: float = 2.0) -> None:
         """End all nodes; those that are at work have `grace` seconds to come to an end."""
-        for place in self._places:
-            place.link.say_close()
+        for link in self._links:
+            link.say_close()
         ends = time.monotonic() + grace
-        for place in self._places:
-            place.stop(max(0.0, ends - time.monotonic()))
-            place.link.lose("the group was closed")
-            place.link.close()
-        self._places, self._poller = [], zmq.Poller()
+        for node in range(len(self)):
+            self._let_go(node, "the group was closed", max(0.0, ends - time.monotonic()))
+        self._links, self._places = [], []
+        self._due.clear()
         self._closed()
-
-    def _watch(self, node: int) -> None:
-        socket = self._places[node].link.socket
-        if socket is not None:
-            self._poller.register(socket, zmq.POLLIN)
 
     def __enter__(self) -> Group:
         return self
@@ -174,9 +230,9 @@ class Group:
         self.close()
 
     def _link(self, node: int) -> Link:
-        if not 0 <= node < len(self._places):
-            raise FleetError(f"node {node}: there are {len(self._places)}, numbered from 0")
-        return self._places[node].link
+        if not 0 <= node < len(self):
+            raise FleetError(f"node {node}: there are {len(self)}, numbered from 0")
+        return self._links[node]
 
     def _seconds(self, timeout: float | None) -> float:
         return self.timeout if timeout is None else timeout
@@ -190,9 +246,17 @@ class Pause:
     def __init__(self) -> None:
         self._seconds, self._last = 0.0, -math.inf
 
-    def take(self) -> None:
-        now = time.monotonic()
+    def next(self) -> float:
+        """Seconds to wait this time."""
+        now, seconds = time.monotonic(), self._seconds
         if now - self._last > self.FORGET:
-            self._seconds = 0.0
-        time.sleep(self._seconds)
-        self._seconds, self._last = min(self.LONGEST, max(self.SHORTEST, 2 * self._seconds)), now
+            seconds = 0.0
+        self._seconds, self._last = min(self.LONGEST, max(self.SHORTEST, 2 * seconds)), now
+        return seconds
+
+
+def _nobody(node: int) -> Link:
+    """Where a node will be."""
+    link = Link(f"node {node}")
+    link.lost = f"node {node}: is not up yet"
+    return link

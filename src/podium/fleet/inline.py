@@ -14,7 +14,7 @@ from podium.fleet.node import Node, make, path_of
 def group(target: Any, size: int, *args: Any, each: Sequence[Sequence[Any]] = (), **named: Any) -> Group:
     """`size` nodes of a class; `each` are more arguments, a list a node."""
     path = path_of(target)
-    return Group(lambda node: Here(node, path, [*args, *(each[node] if each else ())], named), size)
+    return Group(lambda node, own: Here(node, path, [*args, *own], named), size, each)
 
 
 class Here(Link):
@@ -23,7 +23,10 @@ class Here(Link):
     def __init__(self, node: int, path: str, args: Sequence[Any], named: dict[str, Any]) -> None:
         super().__init__(f"node {node}")
         args, named = wire.copy([list(args), named])
-        self._node, self.link = Node(lambda: make(path, args, named)), self
+        self._node = Node(lambda: make(path, args, named))
+
+    def up(self) -> Link:
+        return self
 
     def transmit(self, number: int, frames: list[wire.Frame], copy: bool) -> None:
         answer = self._node.answer(b"", number, [bytes(frame) for frame in frames])

@@ -69,6 +69,11 @@ def send(frames: Sequence[wire.Frame], to: int, tag: int) -> None:
     wait(sent)
 
 
+def has_sent(source: int, tag: int) -> bool:
+    """Whether `receive` has something to take in."""
+    return bool(WORLD.Iprobe(source, tag))
+
+
 def receive(source: int, tag: int, seconds: float = math.inf) -> list[wire.Frame]:
     """What a rank sent; rank 0's word is waited for without end, as mpiexec ends all ranks with it."""
     status, ends, pause = MPI.Status(), time.monotonic() + seconds, SHORTEST

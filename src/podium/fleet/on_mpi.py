@@ -31,7 +31,6 @@ __all__ = ["abort", "end", "group", "job", "launched", "rank", "room", "serve_ra
 
 SPEC, WHERE = crew.SPEC, 2
 """Tags: what a rank is to be, and where it then is. An empty spec ends it."""
-START = 60.0
 
 
 def room(address: str | None, cpus: float) -> int:
@@ -68,19 +67,24 @@ def group(
     mine = free[:size]
     _taken.update(mine)
     mpi.folders.add(folder)
-    for node, r in enumerate(mine):  # all at once: they start side by side
-        what = {"path": path, "args": [*args, *(each[node] if each else ())], "named": named, "search": sys.path}
-        home = {"machine": machine.identity(), "folder": str(folder), "keys": keys.plain(), "threads": threads}
-        send(wire.pack(what | home), r, SPEC)
 
-    def launch(node: int) -> Rank:
+    def launch(node: int, own: Sequence[Any]) -> Rank:
+        what = {"path": path, "args": [*args, *own], "named": named, "search": sys.path}
+        home = {"machine": machine.identity(), "folder": str(folder), "keys": keys.plain(), "threads": threads}
+        send(wire.pack(what | home), mine[node], SPEC)
         return Rank(f"node {node}", mine[node], keys)
 
     def closed() -> None:
         _taken.difference_update(mine)
         shutil.rmtree(folder, ignore_errors=True)
 
-    return Group(launch, size, closed=closed)
+    made = Group(launch, size, each, closed)
+    try:
+        made.whole()
+    except BaseException:
+        made.close(grace=0.0)
+        raise
+    return made
 
 
 def crew_of(target: Any, size: int, *args: Any, **more: Any) -> crew.Crew:
@@ -98,9 +102,13 @@ class Rank:
     """A node in another rank."""
 
     def __init__(self, name: str, rank: int, keys: Keys) -> None:
-        self._rank = rank
-        address = wire.unpack(receive(rank, WHERE, START))
-        self.link = Wired(Handle(name, address), keys if address.startswith("tcp") else None)
+        self._name, self._rank, self._keys = name, rank, keys
+
+    def up(self) -> Wired | None:
+        if not mpi.has_sent(self._rank, WHERE):
+            return None
+        address = wire.unpack(receive(self._rank, WHERE))
+        return Wired(Handle(self._name, address), self._keys if address.startswith("tcp") else None)
 
     def stop(self, grace: float) -> None:
         """Wait until the rank is free again; one that does not come to an end takes the job with it."""

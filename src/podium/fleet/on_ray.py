@@ -13,7 +13,9 @@ import shutil
 import socket as sockets
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +33,10 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 try:
     import ray
+    from ray._private import ray_constants
     from ray.exceptions import RayError
 except ImportError as missing:
     raise PodiumError("fleet=ray needs Ray: pip install 'podium-rl[ray]'") from missing
-
-START = 60.0
-"""Seconds that a node has to start."""
 
 
 def group(
@@ -48,56 +48,59 @@ def group(
     address: str | None = None,
     cpus: float = 1.0,
     gpus: float = 0.0,
+    patient: bool = False,
     **named: Any,
 ) -> Group:
     """`size` nodes of a class as Ray actors, with so many CPUs and GPUs each; `each` are more arguments, a list a node.
 
     `address` is that of a cluster that runs already ("auto" finds one on this machine); without it one is started here,
-    for as long as the group lives.
+    for as long as the group lives. Nodes for which there is no room are an error, unless one is up and `patient` says
+    that the others may come later.
     """
     path, keys = path_of(target), Keys.new()
     ours = connect(address, size, cpus)
     folder = Path(tempfile.mkdtemp(prefix="podium-"))
     share = threads or max(1, machine.cores() // size)
 
-    def spec(node: int) -> list[bytes]:
-        own = [*args, *(each[node] if each else ())]
+    def launch(node: int, own: Sequence[Any]) -> Actor:
         home = {"machine": machine.identity(), "pid": os.getpid(), "folder": str(folder), "keys": keys.plain()}
-        what = {"path": path, "args": own, "named": named, "search": sys.path}
-        return [bytes(frame) for frame in wire.pack(what | home)]
-
-    def actor() -> Any:
+        what = {"path": path, "args": [*args, *own], "named": named, "search": sys.path}
         variables = {"OMP_NUM_THREADS": str(share)}
         options = {"num_cpus": cpus, "num_gpus": gpus, "runtime_env": {"env_vars": variables}}
-        return ray.remote(Host).options(**options).remote()
+        actor = ray.remote(Host).options(**options).remote()
+        return Actor(f"node {node}", actor, [bytes(frame) for frame in wire.pack(what | home)], keys)
 
     def closed() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if ours:
             ray.shutdown()
 
+    made = Group(launch, size, each, closed)
     try:
-        first = [actor() for _ in range(size)]  # all at once: they start side by side
-        waiting = [one.bind.remote(spec(node)) for node, one in enumerate(first)]
-
-        def launch(node: int) -> Actor:
-            if waiting:
-                return Actor(f"node {node}", first[node], waiting.pop(0), keys)
-            again = actor()
-            return Actor(f"node {node}", again, again.bind.remote(spec(node)), keys)
-
-        return Group(launch, size, closed=closed)
-    except BaseException:
-        closed()
+        made.whole()
+    except BaseException as error:
+        if patient and len(made.coming()) < size and not made.lost():
+            return made
+        free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
+        made.close(grace=0.0)
+        if isinstance(error, NodeLost):
+            raise NodeLost(f"{error}; Ray has {free:g} CPUs free") from error
         raise
+    return made
 
 
 def room(address: str | None, cpus: float) -> int:
-    """As many nodes as the cluster has CPUs for; of one that is still to be started, this machine's cores."""
+    """As many nodes as the cluster has free CPUs for; of one that is still to be started, this machine's cores."""
     if address is None and not ray.is_initialized():
         return max(1, int(machine.cores() / cpus))
     connect(address, 1, cpus)
-    return max(1, int(ray.cluster_resources().get("CPU", 0) / cpus))  # type: ignore[no-untyped-call]
+    return max(1, int(ray.available_resources().get("CPU", 0) / cpus))  # type: ignore[no-untyped-call]
+
+
+def spare(cpus: float, gpus: float) -> bool:
+    """Whether the cluster has room for one more node now."""
+    free = ray.available_resources()  # type: ignore[no-untyped-call]
+    return bool(free.get("CPU", 0) >= cpus and free.get("GPU", 0) >= gpus)
 
 
 def connect(address: str | None, size: int, cpus: float) -> bool:
@@ -109,7 +112,8 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
     if address is None:
         room = max(machine.cores(), -(-int(1000 * size * cpus) // 1000))
         home: dict[str, Any] = {"address": "local", "num_cpus": room, "_node_ip_address": "127.0.0.1"}
-        ray.init(include_dashboard=False, **home, **quiet)  # "local": whatever other cluster runs here
+        with _alone():
+            ray.init(include_dashboard=False, **home, **quiet)  # "local": whatever other cluster runs here
         return True
     try:
         _reach(address)
@@ -117,6 +121,16 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
     except (OSError, RayError, RuntimeError, ValueError) as error:
         raise ConfigError("fleet.address", address, f"that of a Ray cluster that runs ({error})") from error
     return True
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Ray puts an address that other machines reach in the place of a loopback address, unless it knows no clusters."""
+    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _reach(address: str) -> None:
@@ -127,19 +141,20 @@ def _reach(address: str) -> None:
 
 
 class Actor:
-    """A node in a Ray actor."""
+    """A node in a Ray actor, which waits in Ray's queue until the cluster has room for it."""
 
-    def __init__(self, name: str, actor: Any, bound: Any, keys: Keys) -> None:
-        self._actor = actor
+    def __init__(self, name: str, actor: Any, spec: list[bytes], keys: Keys) -> None:
+        self._name, self._actor, self._keys = name, actor, keys
+        self._bound, self._life = actor.bind.remote(spec), actor.serve.remote()
+
+    def up(self) -> Wired | None:
+        if not ray.wait([self._bound], timeout=0)[0]:
+            return None
         try:
-            address = ray.get(bound, timeout=START)
+            address = ray.get(self._bound)
         except RayError as error:
-            ray.kill(actor)
-            free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
-            why = f"did not start within {START:g} s; Ray has {free:g} CPUs free ({_first(error)})"
-            raise NodeLost(f"{name}: {why}") from error
-        self._life = actor.serve.remote()
-        self.link = Wired(Handle(name, address), keys if address.startswith("tcp") else None, self._died)
+            raise NodeLost(f"did not start ({_first(error)})") from error
+        return Wired(Handle(self._name, address), self._keys if address.startswith("tcp") else None, self._died)
 
     def _died(self) -> str | None:
         if not ray.wait([self._life], timeout=0)[0]:
@@ -177,10 +192,12 @@ class Host:
     def serve(self) -> None:
         """Answer calls; on the driver's own machine no longer than the driver lives."""
         spec = self._spec
-        serve(Node(lambda: make(spec["path"], spec["args"], spec["named"])), self._socket, self._followed)
+        if self._here:
+            threading.Thread(target=self._follow, daemon=True).start()
+        serve(Node(lambda: make(spec["path"], spec["args"], spec["named"])), self._socket)
 
-    def _followed(self) -> bool:
-        alive = not self._here or machine.alive(self._spec["pid"])
-        if not alive:
-            shutil.rmtree(self._spec["folder"], ignore_errors=True)
-        return alive
+    def _follow(self) -> None:
+        while machine.alive(self._spec["pid"]):
+            time.sleep(0.2)
+        shutil.rmtree(self._spec["folder"], ignore_errors=True)
+        os._exit(1)

@@ -47,14 +47,14 @@ def group(
     path, folder = path_of(target), Path(tempfile.mkdtemp(prefix="podium-"))
     share, count = threads or max(1, machine.cores() // size), iter(range(1 << 62))
 
-    def launch(node: int) -> Process:
-        spec = {"path": path, "args": [*args, *(each[node] if each else ())], "named": named, "search": sys.path}
+    def launch(node: int, own: Sequence[Any]) -> Process:
+        spec = {"path": path, "args": [*args, *own], "named": named, "search": sys.path}
         variables = {"OMP_NUM_THREADS": str(share), **(environ[node] if environ else {})}
         file = folder / str(next(count))
         address = f"tcp://127.0.0.1:{_port()}" if tcp else f"ipc://{file}"
         return Process(Handle(f"node {node}", address), spec, variables, file, keys)
 
-    return Group(launch, size, closed=lambda: shutil.rmtree(folder, ignore_errors=True))
+    return Group(launch, size, each, closed=lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 class Process:
@@ -73,10 +73,14 @@ class Process:
                 env={**os.environ, **variables},
                 start_new_session=True,  # so that all that it starts can be ended with it
             )
-        self.link = Wired(handle, keys, self._died)
+        self._link = Wired(handle, keys, self._died)
         spec |= {"address": handle.address, "file": str(file), "keys": keys and keys.plain()}
         with contextlib.suppress(BrokenPipeError):  # it has died: the first call says so
             _write(self._process.stdin, wire.pack(spec))
+
+    def up(self) -> Wired:
+        """At once: what is said before it is bound reaches it then."""
+        return self._link
 
     def _died(self) -> str | None:
         code = self._process.poll()

@@ -16,7 +16,8 @@ class FleetSettings(Section):
     kind: Literal["inline", "processes", "ray", "mpi"] = Field("inline", description="where pods run")
     pods: int | Literal["auto"] = Field(
         "auto",
-        description="how many share the members; auto: inline one a kind, else one a core, CPU of Ray or rank of MPI",
+        description="how many share the members; auto: inline one a kind, else one a core, rank of MPI or CPU of Ray; "
+        "there more join when machines do",
     )
     threads: int | None = Field(None, ge=1, description="of each pod; null: the machine's cores, shared evenly")
     address: str | None = Field(None, description="ray: of a running cluster (auto: on this machine); null: a new one")

@@ -166,6 +166,14 @@ class Ledger:
             [(member,) for member in members],
         )
 
+    def seat(self, seats: Mapping[int, tuple[int, int]]) -> None:
+        """The rows of some members, with all who sat there before them, become those of other pods: (pod, row)."""
+        with self._transaction() as link:
+            for member, seat in seats.items():
+                was = tuple(link.execute('SELECT pod, "row" FROM members WHERE id = ?', (member,)).fetchone())
+                if was != seat:
+                    link.execute('UPDATE members SET pod = ?, "row" = ? WHERE pod = ? AND "row" = ?', (*seat, *was))
+
     def set_genes(self, genes: Mapping[int, Mapping[str, Any]]) -> None:
         """Note the genes that members (by id) go on with: a resume may change them."""
         self._many("UPDATE members SET genes = ? WHERE id = ?", [(to_json(dict(g)), m) for m, g in genes.items()])

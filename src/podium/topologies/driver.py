@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -76,6 +76,7 @@ class Driver:
         self._saved = (-1, -1)  # step and turn of the checkpoint that was written or loaded last
         self._scheduled, self._restarts = True, False  # whether it was due; whether envs begin anew before they go on
         self._noted = -math.inf
+        self._lost: Sequence[int] = ()  # pods of the last checkpoint that had lost their members
         self._window = [_Window(place.rows) for place in self.population.places]
 
     @property
@@ -97,22 +98,39 @@ class Driver:
         return self._seconds_before + time.perf_counter() - self._started
 
     def state(self) -> Tree:
-        return {"pods": self.pool.state(), "orchestrator": self.orchestrator.state()}
+        pods = self.pool.state()
+        self._lost = [pod for pod in range(len(self.population.places)) if str(pod) not in pods]
+        return {"pods": pods | self._before(self._lost), "orchestrator": self.orchestrator.state()}
+
+    def _before(self, pods: Collection[int]) -> Tree:
+        """Pods that are away, as the last checkpoint had them: what they had learnt is lost, but a state is whole."""
+        latest = checkpoint.latest(self.run.path) if pods else None
+        before: Tree = checkpoint.read(latest)[0]["pods"] if latest is not None else {}
+        for pod in pods:
+            slot = before[str(pod)]["slot"]
+            slot["ids"] = torch.tensor([row.member for row in self.population.rows[pod]])
+            slot["steps"] = torch.full_like(slot["steps"], self.population.steps[pod])
+            slot["failed"] = torch.ones_like(slot["failed"])
+        return {str(pod): before[str(pod)] for pod in pods}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
         self.pool.load(state["pods"])
         self.orchestrator.load(state["orchestrator"], info["orchestrator"])
         self._seconds_before = info["seconds"]
         self._saved, self._scheduled, self._restarts = (self.step, info["turn"]), info["scheduled"], True
+        self._lost = info["lost"]
 
     def train(self) -> str:
         """Train until done; why it stopped: "steps", "seconds", "fitness", "generations", "failed", "interrupted"."""
         plan, reported, at, saved = self.plan, time.perf_counter(), self.population.total_steps, self.step
         self._paces = _Paces(self.pool, self.population)
+        for pod in self._lost:
+            self.population.fail_all(pod, "its pod was away when the run was saved")
         due = False
         while not (reason := self._stop()):
             self._restart()
             self._take_in(step(self.pool, self.orchestrator))
+            self._grow()
             due = self.step // plan.checkpoint_every != saved // plan.checkpoint_every
             if due:
                 self._rest()
@@ -136,6 +154,22 @@ class Driver:
         self.run.sync()
         return reason
 
+    def _grow(self) -> None:
+        """Split a pod where there is room for one more; the checkpoint has to know."""
+        orchestrator = self.orchestrator
+        if isinstance(orchestrator, Apart) or (split := self.pool.grow(orchestrator.idle)) is None:
+            return
+        pod, keep = split
+        orchestrator.split(pod, keep)
+        rows = self.population.places[-1].rows
+        self.run.log(f"pod {len(self._window)} has joined, with {rows} members of pod {pod}")
+        self._window[pod] = _Window(keep)
+        self._window.append(_Window(rows))
+        self._paces = _Paces(self.pool, self.population)
+        self._rest()
+        self._saved = (-1, -1)
+        self.checkpoint()
+
     def _rest(self) -> None:
         """Wait until no pod is at work."""
         while not self.pool.between_rounds:
@@ -149,7 +183,7 @@ class Driver:
     def _close(self) -> None:
         """Score what was trained since the last evaluation."""
         for pod in range(len(self.population.places)):
-            while (task := self.orchestrator.last(pod)) is not None and not self._interrupted():
+            while pod not in self.pool.away() and (task := self.orchestrator.last(pod)) and not self._interrupted():
                 self.orchestrator.tell(pod, self.pool.do(pod, task))
 
     def _stop(self) -> str | None:
@@ -192,6 +226,8 @@ class Driver:
             "exact": self.pool.exact,
             "scheduled": scheduled,
             "turn": self.run.ledger.turn,
+            "seats": [[place.kind, place.rows] for place in self.population.places],
+            "lost": self._lost,
             "orchestrator": self.orchestrator.info(),
         }
         self.run.sync()  # before the checkpoint that counts on it
@@ -213,8 +249,10 @@ class Driver:
         self._restarts = False
 
     def _take_in(self, done: tuple[int, Outcome] | None) -> None:
-        if done is None:
+        if done is None and not self._interrupted():
             raise RuntimeError("no pod has anything to do")
+        if done is None:
+            return
         pod, outcome = done
         for note in outcome.notes:
             self.run.log(note)

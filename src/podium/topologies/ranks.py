@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from podium.core.tree import Tree
 from podium.evolve.pool import Log
-from podium.evolve.turn import Evaluation, Outcome, Refill, Seat, Task
+from podium.evolve.turn import Evaluation, Outcome, Refill, Task, Where
 
 
 class Crew(Protocol):
@@ -73,6 +73,13 @@ class Ranks:
         evaluation = answer.pop("evaluation")
         return Outcome(task, evaluation=None if evaluation is None else Evaluation(*evaluation), **answer)
 
+    def away(self) -> Collection[int]:
+        """Nobody, ever: a rank that is lost takes the job with it."""
+        return ()
+
+    def grow(self, idle: Callable[[int], bool]) -> tuple[int, int] | None:
+        return None
+
     def exchange(self, pod: int, refills: Sequence[Refill]) -> None:
         self._refills[pod] = refills
 
@@ -108,7 +115,7 @@ class Ranks:
     def busy(self) -> list[float]:
         return list(self._busy)
 
-    def read(self, seats: Sequence[Seat]) -> list[Tree]:
+    def read(self, seats: Sequence[Where]) -> list[Tree]:
         each = [[[row for other, row in seats if other == pod]] for pod in range(len(self._crew))]
         found = [iter(trees) for trees in self._call("some", each=each)]
         return [next(found[pod]) for pod, _ in seats]
