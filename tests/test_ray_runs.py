@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -153,7 +152,6 @@ def below(parent: int) -> dict[int, str]:
 
 @pytest.mark.slow
 def test_when_the_driver_is_killed_nothing_is_left(tmp_path: Path) -> None:
-    """Of Ray only its two agents, which hold nothing: they try for a minute to tell somebody."""
     words = [*TINY[:-2], "fleet=ray", "tournament", "fleet.pods=2", "fleet.address=null"]
     command = [sys.executable, "-m", "podium", "evolve", *words, "-o", str(tmp_path / "run"), "-q"]
     environ = {"TMPDIR": str(tmp_path), "RAY_TMPDIR": "/tmp"}  # Ray's own paths must be short
@@ -168,14 +166,11 @@ def test_when_the_driver_is_killed_nothing_is_left(tmp_path: Path) -> None:
     finally:
         driver.kill()
         driver.wait()
-    agents = [pid for pid, command in started.items() if "Agent" in command]
+    assert any("Agent" in command for command in started.values())  # which would stay for a minute
     deadline = time.monotonic() + 5
-    while [p for p in started if p not in agents and Path(f"/proc/{p}").exists()] or list(tmp_path.glob("podium-*")):
+    while [p for p in started if Path(f"/proc/{p}").exists()] or list(tmp_path.glob("podium-*")):
         assert time.monotonic() < deadline, {p: c for p, c in started.items() if Path(f"/proc/{p}").exists()}
         time.sleep(0.05)
-    for pid in agents:
-        if Path(f"/proc/{pid}").exists():
-            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def bombarded(number):
     dice = random.Random(number)
     with processes.group("fleet_nodes:Counter", 1) as group:
         pid = group.one(0, "where").result()["pid"]
-        address = group._places[0].link.handle.address
+        address = group._links[0].handle.address
         before = memory(pid)
         with zmq.Context() as context:
             for batch in range(number // 500):

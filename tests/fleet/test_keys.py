@@ -64,7 +64,7 @@ def locked():
 
 
 def address(group):
-    return group._places[0].link.handle.address
+    return group._links[0].handle.address
 
 
 def test_who_has_the_keys_is_answered(locked):

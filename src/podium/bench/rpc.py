@@ -34,7 +34,7 @@ def main(rounds: int = 5, quick: bool = False) -> list[Row]:
         for group in (few, many):
             group.all("echo", 1)  # started, before Ray has to
         ray, theirs = actors(on_ray, 8)
-        stack.callback(ray.shutdown)
+        stack.callback(on_ray.disconnect)
         for key, name, unit, ours, peer in (
             ("call", "one small call after another", "calls/s", partial(one, few), partial(ray_one, ray, theirs)),
             (

@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import socket as sockets
+import subprocess
 import sys
 import tempfile
 import threading
@@ -21,7 +22,7 @@ from typing import Any
 
 from podium.core import machine
 from podium.core.errors import ConfigError, PodiumError
-from podium.fleet import wire
+from podium.fleet import guard, wire
 from podium.fleet.errors import NodeLost
 from podium.fleet.group import Group
 from podium.fleet.keys import Keys, bind
@@ -34,6 +35,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 try:
     import ray
     from ray._private import ray_constants
+    from ray._private.worker import global_worker
     from ray.exceptions import RayError
 except ImportError as missing:
     raise PodiumError("fleet=ray needs Ray: pip install 'podium-rl[ray]'") from missing
@@ -60,6 +62,8 @@ def group(
     path, keys = path_of(target), Keys.new()
     ours = connect(address, size, cpus)
     folder = Path(tempfile.mkdtemp(prefix="podium-"))
+    for one in _guards:
+        _tell(one, folder)
     share = threads or max(1, machine.cores() // size)
 
     def launch(node: int, own: Sequence[Any]) -> Actor:
@@ -73,7 +77,7 @@ def group(
     def closed() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         if ours:
-            ray.shutdown()
+            disconnect()
 
     made = Group(launch, size, each, closed)
     try:
@@ -114,6 +118,7 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
         home: dict[str, Any] = {"address": "local", "num_cpus": room, "_node_ip_address": "127.0.0.1"}
         with _alone():
             ray.init(include_dashboard=False, **home, **quiet)  # "local": whatever other cluster runs here
+        _guards.append(_guard())
         return True
     try:
         _reach(address)
@@ -121,6 +126,33 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
     except (OSError, RayError, RuntimeError, ValueError) as error:
         raise ConfigError("fleet.address", address, f"that of a Ray cluster that runs ({error})") from error
     return True
+
+
+def disconnect() -> None:
+    """Leave the cluster; one that was started here ends."""
+    while _guards:
+        last = _guards.pop()
+        last.kill()
+        last.communicate()
+    ray.shutdown()
+
+
+_guards: list[subprocess.Popen[bytes]] = []
+
+
+def _guard() -> subprocess.Popen[bytes]:
+    """A process that ends what Ray has started here if this one is killed."""
+    node: Any = global_worker.node
+    started = [info.process.pid for infos in node.all_processes.values() for info in infos]
+    command = [sys.executable, "-S", "-E", guard.__file__, *map(str, started)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def _tell(guard: subprocess.Popen[bytes], folder: Path) -> None:
+    """Let it delete a folder, too."""
+    if guard.stdin is not None:
+        guard.stdin.write(f"{folder}\n".encode())
+        guard.stdin.flush()
 
 
 @contextlib.contextmanager
