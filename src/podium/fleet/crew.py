@@ -99,7 +99,10 @@ class Crew:
         specs = [spec | {"args": [*args, *(each[r] if each else ())]} for r in range(size)]
         for r in range(1, size):
             mpi.send(wire.pack(specs[r]), r, SPEC)
-        self._peers, self._mine = enlist(specs[0])
+        try:
+            self._peers, self._mine = enlist(wire.copy(specs[0]))  # as the others get it
+        except Exception:
+            mpi.abort()
 
     def __len__(self) -> int:
         return self._size
