@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import podium
 from podium.core import machine
@@ -195,6 +196,8 @@ def test_the_pace_of_each_pod_is_reported(fleet: str, tmp_path: Path) -> None:
     pods = [pod for report in reports[1:] for pod in report["pods"]]  # type: ignore[attr-defined]
     assert all(len(report["pods"]) == 2 for report in reports)  # type: ignore[arg-type]
     assert pods and all(0 <= pod["busy"] <= 1 for pod in pods) and max(pod["steps_per_second"] for pod in pods) > 0
+    events = EventAccumulator(str(tmp_path / "run")).Reload()
+    assert {"pods/busy/0", "pods/busy/1", "pods/steps_per_second/1"} <= set(events.Tags()["scalars"])
     if fleet == "processes":
         assert sum(pod["busy"] for pod in pods) / len(pods) > 0.5  # neither waits for the other
 

@@ -67,8 +67,10 @@ class Sink:
 
 
 def _scalars(report: dict[str, Any]) -> dict[str, float]:
-    """Scalars for TensorBoard: the run's, and each metric of every member up to 16, else its median."""
+    """Scalars for TensorBoard: the run's, the pods', and each metric of every member up to 16, else its median."""
     out = {f"run/{k}": v for k, v in report.items() if isinstance(v, int | float) and k not in ("step", "eta_seconds")}
+    for i, pod in enumerate(report["pods"]):
+        out |= {f"pods/{name}/{i}": value for name, value in pod.items()}
     for name, values in report["members"].items():
         if len(values) <= 16:
             out |= {f"{name}/{i}": v for i, v in enumerate(values)}
