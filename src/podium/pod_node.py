@@ -117,12 +117,15 @@ class RankNode(PodNode):
         A move is (from pod, its row, to pod); row -1 - i is the i-th snapshot that the first pod was given. A refill
         names its move where its source is one.
         """
-        like = self._pod.read([0])
+        me, flat = self._peers.rank, dict[int, Tensor]()
+        like = self._pod.read([0]) if any(target == me for _, _, target in moves) else {}
         buffers: list[Any] = [None] * len(moves)
         for i, (source, row, target) in enumerate(moves):
-            if source == self._peers.rank:
-                buffers[i] = _flat(given[-1 - row] if row < 0 else self._pod.read([row]))
-            elif target == self._peers.rank:
+            if source == me:
+                if row not in flat:
+                    flat[row] = _flat(given[-1 - row] if row < 0 else self._pod.read([row]))
+                buffers[i] = flat[row]
+            elif target == me:
                 buffers[i] = torch.empty(sum(leaf.nbytes for leaf in _leaves(like)), dtype=torch.uint8)
         far = [
             (source, target, None if buffer is None else buffer.numpy())
@@ -130,7 +133,7 @@ class RankNode(PodNode):
             if source != target
         ]
         self._swap(far)
-        mine = refills[self._peers.rank]
+        mine = refills[me]
         made = [{**r, "source": _tree(buffers[r["move"]], like) if "move" in r else r["source"]} for r in mine]
         for refill in made:
             refill.pop("move", None)

@@ -161,7 +161,9 @@ def _read(run: Path, step: int | None) -> _Saved:
 
 def _seats(experiment: Experiment, saved: _Saved) -> list[Seat]:
     """The pods of a checkpoint; where another number of them is asked for, those, and its tensors will not match."""
-    rows = saved.info["seats"]
+    rows = saved.info.get("seats", ())
+    if not rows:
+        return entrants.seats(experiment)
     if isinstance(experiment, Evolution) and experiment.fleet.pods not in ("auto", len(rows)):
         return entrants.seats(experiment)
     ends = itertools.accumulate(n for _, n in rows)

@@ -92,7 +92,7 @@ def begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_repor
         Sink(console(experiment, quiet), on_report) as sink,
         closing(place(experiment, dealt)) as pool,
     ):
-        start = _start(pool, experiment)
+        start = _start(pool, experiment, len(dealt))
         with Run.create(path, experiment.model_dump(mode="json"), fresh) as run, disk(run):
             orchestrator = entrants.orchestrator(experiment, run, dealt)
             orchestrator.population.enter()
@@ -113,7 +113,7 @@ def finish(driver: Driver, sink: Sink, experiment: Experiment) -> Result:
     return Result(driver.run.path, driver.run.ledger.top(), driver.step, reason)
 
 
-def _start(pool: Pods, experiment: Experiment) -> dict[str, Any] | None:
+def _start(pool: Pods, experiment: Experiment, pods: int) -> dict[str, Any] | None:
     """Where all members begin, if not with new weights: with what another run's member has learnt; genes stay ours."""
     start = experiment.train.start
     if start is None:
@@ -123,7 +123,7 @@ def _start(pool: Pods, experiment: Experiment) -> dict[str, Any] | None:
         member = int(number) if number.isdigit() else run.champion()
         learnt, info = run.read_snapshot(member)
         learnt.pop("genes", None)
-        for mine in pool.read([(pod, 0) for pod in range(len(entrants.seats(experiment)))]):
+        for mine in pool.read([(pod, 0) for pod in range(pods)]):
             mine.pop("genes", None)
             tensors.match(learnt, mine, run.snapshot_path(member))
         pool.begin(learnt)

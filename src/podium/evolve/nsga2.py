@@ -26,7 +26,7 @@ def refill(population: Population, entries: Entries) -> Refills:
     for kind in range(len(population.kinds)):
         rows = [(pod, index, row) for pod, index, row in population.all_rows() if row.kind == kind]
         seats = [(pod, index) for pod, index, row in rows if row.failed or (pod, index) in entries]
-        for seat, new in zip(seats, _children(population, kind, seats), strict=True):
+        for seat, new in zip(seats, _children(population, kind, seats), strict=True) if seats else ():
             refills.setdefault(seat[0], []).append(new)
     return refills
 

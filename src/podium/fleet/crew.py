@@ -10,7 +10,7 @@ Between themselves the ranks swap buffers: the class is given their `Peers`. Wha
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,25 +109,28 @@ class Crew:
 
     def call(self, method: str, *args: Any, each: Sequence[Sequence[Any]] | None = None) -> list[Any]:
         """All do the same; their answers in order. Who does not answer in time takes the job with it."""
-        self._peers.broadcast(wire.pack([method, list(args), each is not None]))
-        for r in range(1, self._size) if each is not None else ():
-            mpi.send(wire.pack(list(each[r])), r, OWN)  # type: ignore[index]
+        message = wire.pack([method, list(args), each is not None])
+        own = [wire.pack(list(more)) for more in each[1:]] if each is not None else []
         try:
-            mine, failed = find(self._mine, method)(*args, *(each[0] if each is not None else ())), None
-        except PodiumError as error:  # what a user can cause; the others come to the end of theirs
-            mine, failed = None, error
-        except Exception:
-            mpi.abort()
-        answers = [mine, *(self._answer(r) for r in range(1, self._size))]
-        if failed is not None:
-            raise failed
-        return answers
-
-    def _answer(self, rank: int) -> Any:
-        try:
-            return wire.unpack(mpi.receive(rank, ANSWER, self._timeout))
+            self._peers.broadcast(message)
+            for r, frames in enumerate(own, 1):
+                mpi.send(frames, r, OWN)
+            mine, failed = self._do(find(self._mine, method), *args, *(each[0] if each is not None else ()))
+            answers = [wire.unpack(mpi.receive(r, ANSWER, self._timeout)) for r in range(1, self._size)]
         except NodeLost as error:
             mpi.end(str(error))
+        except BaseException:  # the others would wait for what does not come
+            mpi.abort()
+        if failed is not None:
+            raise failed
+        return [mine, *answers]
+
+    def _do(self, method: Callable[..., Any], *args: Any) -> tuple[Any, PodiumError | None]:
+        """This rank's part; what a user can cause is raised once the others have come to the end of theirs."""
+        try:
+            return method(*args), None
+        except PodiumError as error:
+            return None, error
 
     def close(self) -> None:
         """Let the ranks go, and wait for their last answers."""

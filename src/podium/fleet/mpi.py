@@ -31,6 +31,9 @@ WORLD = MPI.COMM_WORLD
 SHORTEST, LONGEST = 2e-5, 5e-3
 """Seconds between two looks at whether something has come: MPI's own waiting would take a whole core."""
 
+_BEFORE = dict(os.environ)
+"""The environment as mpiexec left it."""
+
 folders: set[Path] = set()
 """What is to be deleted if the job ends before its time."""
 
@@ -49,11 +52,14 @@ def ranks() -> int:
 
 
 def share() -> int:
-    """This rank's part of the cores: those that mpiexec bound it to, or an equal part of all."""
+    """This rank's part of the cores: what the user or Slurm says, those it is bound to, or an equal part of all."""
+    for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"):
+        if (asked := _BEFORE.get(name, "")).isdigit() and int(asked):
+            return min(machine.bound(), int(asked))
     names = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE")
-    here = next((int(os.environ[name]) for name in names if name in os.environ), ranks())
-    alone = machine.bound() < (os.cpu_count() or 1)
-    return machine.cores() if alone else max(1, machine.cores() // here)
+    here = next((int(_BEFORE[name]) for name in names if name in _BEFORE), ranks())
+    alone = machine.bound() * here <= (os.cpu_count() or 1)
+    return machine.bound() if alone else max(1, machine.bound() // here)
 
 
 def need_mpiexec() -> None:

@@ -103,15 +103,22 @@ class Rank:
 
     def __init__(self, name: str, rank: int, keys: Keys) -> None:
         self._name, self._rank, self._keys = name, rank, keys
+        self._link: Wired | None = None
 
     def up(self) -> Wired | None:
         if not mpi.has_sent(self._rank, WHERE):
             return None
         address = wire.unpack(receive(self._rank, WHERE))
-        return Wired(Handle(self._name, address), self._keys if address.startswith("tcp") else None)
+        self._link = Wired(Handle(self._name, address), self._keys if address.startswith("tcp") else None)
+        return self._link
 
     def stop(self, grace: float) -> None:
         """Wait until the rank is free again; one that does not come to an end takes the job with it."""
+        ends = time.monotonic() + max(grace, 1.0)
+        while self._link is None and time.monotonic() < ends:  # nobody has told it to end
+            if link := self.up():
+                link.say_close()
+            time.sleep(0.01)
         try:
             receive(self._rank, WHERE, max(grace, 1.0))
         except NodeLost:

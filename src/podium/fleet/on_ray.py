@@ -60,7 +60,8 @@ def group(
     that the others may come later.
     """
     path, keys = path_of(target), Keys.new()
-    ours = connect(address, size, cpus)
+    ours = connect(address, size, cpus) or _open[0]
+    _open[0] = False
     folder = Path(tempfile.mkdtemp(prefix="podium-"))
     for one in _guards:
         _tell(one, folder)
@@ -83,7 +84,7 @@ def group(
     try:
         made.whole()
     except BaseException as error:
-        if patient and len(made.coming()) < size and not made.lost():
+        if patient and isinstance(error, NodeLost) and len(made.coming()) < size and not made.lost():
             return made
         free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
         made.close(grace=0.0)
@@ -97,7 +98,7 @@ def room(address: str | None, cpus: float) -> int:
     """As many nodes as the cluster has free CPUs for; of one that is still to be started, this machine's cores."""
     if address is None and not ray.is_initialized():
         return max(1, int(machine.cores() / cpus))
-    connect(address, 1, cpus)
+    _open[0] |= connect(address, 1, cpus)  # the next group leaves it
     return max(1, int(ray.available_resources().get("CPU", 0) / cpus))  # type: ignore[no-untyped-call]
 
 
@@ -138,6 +139,8 @@ def disconnect() -> None:
 
 
 _guards: list[subprocess.Popen[bytes]] = []
+_open = [False]
+"""Whether a cluster was joined that no group belongs to yet."""
 
 
 def _guard() -> subprocess.Popen[bytes]:

@@ -50,7 +50,7 @@ class Afar:
         self._lost = [0] * len(rows)  # times in a row
         self._lives = [0] * len(rows)
         self._steps = [0] * len(rows)
-        self._ids: list[Sequence[int]] = [[-1] * n for n in rows]
+        self._ids: list[Sequence[int]] = [range(seat.first, seat.first + seat.rows) for seat in seats]
         self._busy, self._began = [0.0] * len(rows), [0.0] * len(rows)
         try:
             self._about = self._ask_about()
@@ -146,8 +146,9 @@ class Afar:
     def _welcome(self) -> None:
         """Tell pods that have a node again all that was kept for them."""
         coming, lost = self._group.coming() if self._kept else set(), self._group.lost() if self._kept else {}
-        for pod in [pod for pod in self._kept if pod not in coming]:
+        for pod in [pod for pod in self._kept if pod not in coming and pod not in self._absent]:
             if pod in lost:
+                self._log(f"pod {pod} has not come back: {lost[pod]}")
                 self._count(pod, lost[pod])
                 self._group.restart(pod)
                 continue
@@ -191,6 +192,7 @@ class Afar:
 
     def _gone(self, pod: int, task: Task, error: FleetError) -> Outcome:
         """A new node in the place of one that is lost or hangs: its members are lost with it, as if they had failed."""
+        self._log(f"pod {pod} was lost: {error}")
         self._count(pod, str(error))
         self._asides = [(owner, call) for owner, call in self._asides if owner != pod]
         self._group.restart(pod)
@@ -201,7 +203,6 @@ class Afar:
 
     def _count(self, pod: int, error: str) -> None:
         """To wait for a node is no failure, to lose one is."""
-        self._log(f"pod {pod} was lost: {error}")
         self._lost[pod] += 1
         if self._lost[pod] == TIMES:
             raise PodiumError(f"pod {pod} was lost {TIMES} times in a row ({error}); log.txt says more")
@@ -234,8 +235,7 @@ class Afar:
         calls = {pod: self._group.one(pod, "state", timeout=self._timeout) for pod in here}
         try:
             found = {str(pod): state for pod, state in zip(here, results(calls.values()), strict=True)}
-            kept = {str(pod): told[0][1] for pod, told in self._kept.items() if told[:1] and told[0][0] == "load"}
-            return found | kept
+            return found | {str(pod): told[0][1] for pod, told in self._kept.items() if _untouched(told)}
         except NodeLost:
             self._at_work |= {pod: (Task(0), calls[pod]) for pod in self._group.lost() if pod in calls}
             raise
@@ -257,3 +257,8 @@ class Afar:
 
     def close(self) -> None:
         self._group.close()
+
+
+def _untouched(told: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether a pod that is away will be as it was loaded: nobody has taken the place of its members since."""
+    return bool(told) and told[0][0] == "load" and all(method != "exchange" for method, *_ in told)

@@ -25,6 +25,9 @@ from podium.store.run import Run
 LEDGER_SECONDS = 5.0
 """Between two reports in the ledger, which keeps them all."""
 
+PATIENCE, LOOK = 60.0, 0.05
+"""Seconds to wait for a pod that has to be saved, and between two looks for it."""
+
 LEADERS = 5
 """Members of the leaderboard in a report."""
 
@@ -103,12 +106,18 @@ class Driver:
         return {"pods": pods | self._before(self._lost), "orchestrator": self.orchestrator.state()}
 
     def _before(self, pods: Collection[int]) -> Tree:
-        """Pods that are away, as the last checkpoint had them: what they had learnt is lost, but a state is whole."""
+        """Pods that are away, as the last checkpoint had them: what they had learnt is lost, but a state is whole.
+
+        NodeLost where no checkpoint has such a pod.
+        """
         latest = checkpoint.latest(self.run.path) if pods else None
         before: Tree = checkpoint.read(latest)[0]["pods"] if latest is not None else {}
         for pod in pods:
+            ids = torch.tensor([row.member for row in self.population.rows[pod]])
+            if str(pod) not in before or before[str(pod)]["slot"]["ids"].shape != ids.shape:
+                raise NodeLost(f"pod {pod} is away, and was never saved as it is")
             slot = before[str(pod)]["slot"]
-            slot["ids"] = torch.tensor([row.member for row in self.population.rows[pod]])
+            slot["ids"] = ids
             slot["steps"] = torch.full_like(slot["steps"], self.population.steps[pod])
             slot["failed"] = torch.ones_like(slot["failed"])
         return {str(pod): before[str(pod)] for pod in pods}
@@ -118,7 +127,7 @@ class Driver:
         self.orchestrator.load(state["orchestrator"], info["orchestrator"])
         self._seconds_before = info["seconds"]
         self._saved, self._scheduled, self._restarts = (self.step, info["turn"]), info["scheduled"], True
-        self._lost = info["lost"]
+        self._lost = info.get("lost", ())
 
     def train(self) -> str:
         """Train until done; why it stopped: "steps", "seconds", "fitness", "generations", "failed", "interrupted"."""
@@ -236,11 +245,16 @@ class Driver:
 
     def _whole_state(self) -> Tree:
         """The state of all pods at one moment; where one is lost meanwhile, of that which takes its place."""
+        ends = time.monotonic() + PATIENCE
         while True:
             try:
                 return self.state()
             except NodeLost:
+                if time.monotonic() > ends:
+                    raise
                 self._rest()
+                self.pool.free()  # who is back is welcome
+                time.sleep(LOOK)
 
     def _restart(self) -> None:
         """New episodes in envs that a checkpoint cannot hold; as late as this, as it may be written once more."""

@@ -121,7 +121,7 @@ class Ranks:
         return [next(found[pod]) for pod, _ in seats]
 
     def begin(self, learnt: Tree) -> None:
-        self._call("begin", each=[[learnt]] * len(self._crew))
+        self._call("begin", learnt)
 
     def state(self) -> Tree:
         return {str(pod): state for pod, state in enumerate(self._call("state"))}
