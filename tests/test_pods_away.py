@@ -45,6 +45,7 @@ class Fleet:
 
     def heal(self) -> None:
         self.dies: Callable[[int, int], bool] = lambda node, turn: False
+        self.asked: Callable[[int, str], bool] = lambda node, method: False  # whether it dies of that
         self.full: Callable[[list[int]], bool] = lambda turns: False
         self.lives = [0] * 9
         self.late: set[int] = set()  # nodes for which there is no room from the start
@@ -64,7 +65,10 @@ class Fleet:
                 return self if self._started else None
 
             def transmit(self, number: int, frames: list[wire.Frame], copy: bool) -> None:
-                if wire.unpack(frames)[0] == "turn":
+                method = wire.unpack(frames)[0]
+                if fleet.asked(self._number, method):
+                    return self.lose("was killed")
+                if method == "turn":
                     fleet.turns[self._number] += 1
                     if fleet.dies(self._number, fleet.turns[self._number]):
                         return self.lose("was killed")
@@ -104,6 +108,26 @@ def test_the_others_go_on_and_it_comes_back(words: Sequence[str], fleet: Fleet, 
     finished = [(m["pod"], m["row"]) for m in found if m["status"] == "finished"]
     assert sorted(finished) == list(itertools.product([0, 1], [0, 1]))
     assert "pod 1 is back" in (tmp_path / "run" / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("strategy", ["truncation", "nsga2"])
+def test_all_pods_of_a_kind_are_away(strategy: str, fleet: Fleet, tmp_path: Path) -> None:
+    fleet.dies = lambda node, turn: node == 1 and turn == 5
+    fleet.full = lambda turns: turns[0] < 30
+    words = [word for word in TINY if not word.startswith("algo.") and word != "ppo"]
+    words += ["evolve.entrants=[{algo: {name: ppo, steps: 32, epochs: 1}}, {algo: {name: a2c, steps: 32}}]"]
+    words += NSGA2 if strategy == "nsga2" else [strategy]
+    result = podium.evolve(*words, out=tmp_path / "run")
+    assert result.reason == "steps" and fleet.turns[0] > 30 and fleet.turns[1] > 5
+    assert {m["algo"] for m in members(tmp_path / "run") if m["status"] == "finished"} == {"ppo", "a2c"}
+
+
+def test_a_pod_that_is_lost_before_it_was_ever_saved(fleet: Fleet, tmp_path: Path) -> None:
+    deaths = iter([True])
+    fleet.asked = lambda node, method: node == 1 and method == "state" and next(deaths, False)
+    result = podium.evolve(*TINY, "tournament", out=tmp_path / "run")
+    failed = [m for m in members(tmp_path / "run") if m["status"] == "failed"]
+    assert result.reason == "steps" and fleet.lives[1] == 2 and [m["id"] for m in failed] == [2, 3]
 
 
 @pytest.mark.parametrize("strategy", ["tournament", "truncation"])
