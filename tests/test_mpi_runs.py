@@ -139,6 +139,13 @@ def test_an_exchange_that_cannot_be_is_refused(words: tuple[str, ...], said: str
 
 
 @pytest.mark.slow
+def test_mpiexec_without_fleet(tmp_path: Path) -> None:
+    done = mpi.run(2, "-m", "podium", "evolve", *TINY, "truncation", "-o", str(tmp_path / "run"))
+    assert done.returncode != 0 and "mpiexec started 2 ranks of this command: add fleet=mpi" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
 def test_more_pods_than_ranks(tmp_path: Path) -> None:
     done = mpi.run(
         2, "-m", "podium", "evolve", *TINY, "truncation", "fleet=mpi", "fleet.pods=3", "-o", str(tmp_path / "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -9,6 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from podium import entrants
+from podium.core.errors import PodiumError
 from podium.evolve.pool import Inline, Pods
 from podium.evolve.rows import Seat
 from podium.fleet import engines
@@ -54,6 +56,8 @@ def _counted(experiment: Experiment) -> Experiment:
 def job(fleet: object) -> Iterator[None]:
     """What follows is done once, however often the command was started: under mpiexec by rank 0, which others serve."""
     kind = fleet.get("kind") if isinstance(fleet, Mapping) else None
+    if kind != "mpi" and int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1")) > 1:
+        raise PodiumError(f"mpiexec started {os.environ['OMPI_COMM_WORLD_SIZE']} ranks of this command: add fleet=mpi")
     if kind != "mpi" or not on_mpi().launched():
         yield
         return

@@ -147,7 +147,7 @@ def test_a_node_that_is_killed_is_noticed(tmp_path):
 
 REFUSED = {
     ("fleet_nodes:Counter", "tcp://0.0.0.0:7000"): "tcp://0.0.0.0:7000: others can reach it; give --keys FILE",
-    ("fleet_nodes:Counter", "nonsense"): "nonsense: others can reach it",
+    ("fleet_nodes:Counter", "nonsense"): "nonsense: not an address",
     ("fleet_nodes", "tcp://127.0.0.1:*"): "fleet_nodes: not a class as it is named here",
     ("no_such_module:Counter", "tcp://127.0.0.1:*"): "ModuleNotFoundError: No module named 'no_such_module'",
     ("fleet_nodes:Nobody", "tcp://127.0.0.1:*"): "has no attribute 'Nobody'",

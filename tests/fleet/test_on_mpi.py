@@ -97,6 +97,12 @@ def test_a_crew_works_in_step_and_swaps_buffers(tmp_path):
     assert done.returncode == 0 and "all held" in done.stdout, done.stdout + done.stderr
 
 
+def test_every_rank_that_makes_a_group_is_told_how():
+    code = "from podium.fleet import on_mpi; on_mpi.group('fleet_nodes:Counter', 1)"
+    done = mpi.run(2, "-c", code, timeout=60)
+    assert done.returncode != 0 and "put `with podium.fleet.on_mpi.job():` around it" in done.stderr, done.stderr
+
+
 def test_without_mpiexec_it_says_how():
     code = "from podium.fleet import on_mpi; on_mpi.group('fleet_nodes:Counter', 1)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

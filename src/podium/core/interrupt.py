@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from types import FrameType
 from typing import Any
 
+SAME = 0.2
+"""Seconds within which signals count as one: a launcher may pass on what the terminal has sent already."""
+
 
 class Interrupt:
-    """Ctrl-C (or SIGTERM) once asks the run to save and stop; a second time ends it at once."""
+    """Ctrl-C (or SIGTERM) once asks the run to save and stop; a second time, not at once after it, ends it."""
 
     def __init__(self) -> None:
         self._asked = False
+        self._since = 0.0
         self._old: dict[signal.Signals, Any] = {}
 
     def happened(self) -> bool:
         return self._asked
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if not self._asked:
+            self._asked, self._since = True, time.monotonic()
+        elif time.monotonic() - self._since > SAME:
             raise KeyboardInterrupt
-        self._asked = True
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():

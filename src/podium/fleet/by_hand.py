@@ -92,6 +92,8 @@ def serve(
     ready: Callable[[str], None],
 ) -> None:
     """Be a node, until `stop`: what is at `package.module:name`, made of the arguments. `ready` is told where it is."""
+    if "://" not in address:
+        raise PodiumError(f"{address}: not an address, such as tcp://127.0.0.1:7000 or ipc:///path")
     if keys is None and not private(address):
         raise PodiumError(f"{address}: others can reach it; give --keys FILE, or bind to tcp://127.0.0.1:PORT")
     target = _found(path)
@@ -99,7 +101,7 @@ def serve(
         try:
             where = bind(socket, address, keys)
         except zmq.ZMQError as error:
-            raise PodiumError(f"{address}: cannot be bound, as tcp://0.0.0.0:7000 would be ({error})") from error
+            raise PodiumError(f"{address}: cannot be bound ({error})") from error
         try:
             made = target(*args)
         except Exception as error:

@@ -64,7 +64,8 @@ def share() -> int:
 
 def need_mpiexec() -> None:
     if not launched():
-        raise ConfigError("fleet", "mpi", "under mpiexec only, for example: mpiexec -n 4 podium evolve ... fleet=mpi")
+        example = "mpiexec -n 4 podium evolve ... fleet=mpi (two ranks or more; to resume likewise)"
+        raise ConfigError("fleet", "mpi", f"under mpiexec only, for example: {example}")
 
 
 def send(frames: Sequence[wire.Frame], to: int, tag: int) -> None:

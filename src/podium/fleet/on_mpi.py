@@ -59,6 +59,8 @@ def group(
 ) -> Group:
     """`size` nodes of a class on the ranks from 1 on that are free; `each` are more arguments, a list a node."""
     mpi.need_mpiexec()
+    if rank():  # and rank 0 waits for it
+        mpi.end("on MPI rank 0 alone makes groups; put `with podium.fleet.on_mpi.job():` around it")
     free = [r for r in range(1, mpi.ranks()) if r not in _taken]
     if size > len(free):
         ranks = mpi.ranks()
@@ -91,7 +93,8 @@ def crew_of(target: Any, size: int, *args: Any, **more: Any) -> crew.Crew:
     """Ranks 0 to size - 1, in step."""
     mpi.need_mpiexec()
     if size > mpi.ranks():
-        raise ConfigError("fleet.pods", size, f"at most {mpi.ranks()}: so many ranks did mpiexec start")
+        allowed = f"at most {mpi.ranks()}: so many ranks did mpiexec start (a run keeps its number)"
+        raise ConfigError("fleet.pods", size, allowed)
     return crew.Crew(target, size, *args, **more)
 
 

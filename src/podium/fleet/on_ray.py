@@ -97,7 +97,7 @@ def group(
 def room(address: str | None, cpus: float) -> int:
     """As many nodes as the cluster has free CPUs for; of one that is still to be started, this machine's cores."""
     if address is None and not ray.is_initialized():
-        return max(1, int(machine.cores() / cpus))
+        return max(1, int(machine.bound() / cpus))
     _open[0] |= connect(address, 1, cpus)  # the next group leaves it
     return max(1, int(ray.available_resources().get("CPU", 0) / cpus))  # type: ignore[no-untyped-call]
 
@@ -115,7 +115,7 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
     logging.getLogger("ray").setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
     if address is None:
-        room = max(machine.cores(), -(-int(1000 * size * cpus) // 1000))
+        room = max(machine.bound(), -(-int(1000 * size * cpus) // 1000))
         home: dict[str, Any] = {"address": "local", "num_cpus": room, "_node_ip_address": "127.0.0.1"}
         with _alone():
             ray.init(include_dashboard=False, **home, **quiet)  # "local": whatever other cluster runs here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,8 @@ Report = Mapping[str, Any]
 None if unknown."""
 
 LEADERS = ("rank", "id", "algo", "fitness", "steps", "genes")
+LAUNCHED = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"}
+"""Variables of a process that mpiexec or srun started: its terminal may be none."""
 EVERY = 2.0
 """Seconds between two plain lines."""
 
@@ -41,7 +44,7 @@ class Console:
     def start(self, title: str) -> None:
         """Begin, with a heading."""
         self.note(title)
-        if self._out.is_terminal and not self.quiet:
+        if self._out.is_terminal and not self.quiet and not LAUNCHED.intersection(os.environ):
             self._live = Live(console=self._out, refresh_per_second=4, transient=False)
             self._live.start()
 
