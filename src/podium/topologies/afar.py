@@ -112,7 +112,7 @@ class Afar:
         try:
             state = call.result()
         except (NodeLost, Late):
-            self._at_work[pod] = Task(0), call  # `next` says so, too
+            self._found_lost(pod, call)
             return None
         self._group.change(pod, pod, mine, *self._more)
         self._seats[pod], self._splits = mine, None
@@ -179,13 +179,14 @@ class Afar:
     def _outcome(self, pod: int, task: Task, call: Call) -> Outcome:
         try:
             answer = call.result()
-            self._busy[pod] += time.perf_counter() - self._began[pod]
             self._check_asides(pod)
         except (NodeLost, Late) as error:
             return self._gone(pod, task, error)
         except RemoteError as error:
             self._log(error.trace)
             raise PodiumError(f"pod {pod}: {error.text if error.kind == 'PodiumError' else error}") from error
+        finally:
+            self._busy[pod] += time.perf_counter() - self._began[pod]
         self._lost[pod], self._steps[pod], self._ids[pod] = 0, answer["steps"], answer["ids"] or self._ids[pod]
         evaluation = answer.pop("evaluation")
         return Outcome(task, evaluation=None if evaluation is None else Evaluation(*evaluation), **answer)
@@ -206,6 +207,10 @@ class Afar:
         self._lost[pod] += 1
         if self._lost[pod] == TIMES:
             raise PodiumError(f"pod {pod} was lost {TIMES} times in a row ({error}); log.txt says more")
+
+    def _found_lost(self, pod: int, call: Call) -> None:
+        """By another call than a turn: `next` says so, too."""
+        self._at_work[pod], self._began[pod] = (Task(0), call), time.perf_counter()
 
     def exchange(self, pod: int, refills: Sequence[Refill]) -> None:
         self._aside(pod, "exchange", list(refills))
@@ -237,7 +242,8 @@ class Afar:
             found = {str(pod): state for pod, state in zip(here, results(calls.values()), strict=True)}
             return found | {str(pod): told[0][1] for pod, told in self._kept.items() if _untouched(told)}
         except NodeLost:
-            self._at_work |= {pod: (Task(0), calls[pod]) for pod in self._group.lost() if pod in calls}
+            for pod in calls.keys() & self._group.lost().keys():
+                self._found_lost(pod, calls[pod])
             raise
 
     def load(self, state: Tree) -> None:
