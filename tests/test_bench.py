@@ -27,7 +27,6 @@ from podium.bench import _agents, _evolve_curves, _mpi_peer
 from podium.bench import _side_by_side as side_by_side
 from podium.bench._side_by_side import Side, compare, effort, interval, race, row
 from podium.core.errors import MissingExtra
-from podium.evolve.settings import EvolveSettings
 from podium.evolve.turn import Outcome, Task
 
 KEYS = {"name", "ours", "peer", "ratio", "low", "high", "unit", "threads", "rounds", "cold"}
@@ -315,7 +314,6 @@ def test_two_processes_against_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("exchange" not in EvolveSettings.model_fields, reason="every exchange goes by the driver")
 def test_exchanges_on_mpi_against_each_other() -> None:
     from podium.bench import fleet
 
