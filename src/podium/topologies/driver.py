@@ -9,18 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
 
 from podium.core.tree import Tree
 from podium.evolve.apart import Apart
 from podium.evolve.generational import Generational
 from podium.evolve.pool import Pods, finish, step
-from podium.evolve.population import Population
 from podium.evolve.tournament import Tournament
 from podium.evolve.turn import Outcome
 from podium.fleet.errors import NodeLost
 from podium.store import checkpoint
 from podium.store.run import Run
+from podium.topologies.pace import Paces, Window, side_by_side
 
 LEDGER_SECONDS = 5.0
 """Between two reports in the ledger, which keeps them all."""
@@ -80,7 +79,7 @@ class Driver:
         self._scheduled, self._restarts = True, False  # whether it was due; whether envs begin anew before they go on
         self._noted = -math.inf
         self._lost: Sequence[int] = ()  # pods of the last checkpoint that had lost their members
-        self._window = [_Window(place.rows) for place in self.population.places]
+        self._window = [Window(place.rows) for place in self.population.places]
 
     @property
     def run(self) -> Run:
@@ -132,7 +131,7 @@ class Driver:
     def train(self) -> str:
         """Train until done; why it stopped: "steps", "seconds", "fitness", "generations", "failed", "interrupted"."""
         plan, reported, at, saved = self.plan, time.perf_counter(), self.population.total_steps, self.step
-        self._paces = _Paces(self.pool, self.population)
+        self._paces = Paces(self.pool, self.population)
         for pod in self._lost:
             self.population.fail_all(pod, "its pod was away when the run was saved")
         due = False
@@ -172,9 +171,9 @@ class Driver:
         orchestrator.split(pod, keep)
         rows = self.population.places[-1].rows
         self.run.log(f"pod {len(self._window)} has joined, with {rows} members of pod {pod}")
-        self._window[pod] = _Window(keep)
-        self._window.append(_Window(rows))
-        self._paces = _Paces(self.pool, self.population)
+        self._window[pod] = Window(keep)
+        self._window.append(Window(rows))
+        self._paces = Paces(self.pool, self.population)
         self._rest()
         self._saved = (-1, -1)
         self.checkpoint()
@@ -276,7 +275,7 @@ class Driver:
     def _report(self, rate: float) -> None:
         """One report: of the run for the console, of each member for ledger, event file and hook."""
         rows = [row for _, _, row in self.population.all_rows()]
-        members = _side_by_side([window.metrics() for window in self._window])
+        members = side_by_side([window.metrics() for window in self._window])
         healthy = torch.tensor([r for r, row in zip(members["return"], rows, strict=True) if not row.failed])
         healthy = healthy[healthy.isfinite()]
         each = rate / self.population.size
@@ -307,53 +306,3 @@ class Driver:
                 "members": members,
             }
         )
-
-
-class _Paces:
-    """How fast the pods are, and how busy, from one report to the next."""
-
-    def __init__(self, pool: Pods, population: Population) -> None:
-        self._pool, self._population = pool, population
-        self._at, self._steps, self._busy = time.perf_counter(), list(population.steps), pool.busy()
-
-    def since(self) -> list[dict[str, float]]:
-        """Of each pod: steps a second of all its members, and the share of the time that it was at work."""
-        at, steps, busy = time.perf_counter(), list(self._population.steps), self._pool.busy()
-        took = max(1e-9, at - self._at)
-        found = [
-            {
-                "steps_per_second": (steps[i] - self._steps[i]) * place.rows / took,
-                "busy": min(1.0, (busy[i] - self._busy[i]) / took),
-            }
-            for i, place in enumerate(self._population.places)
-        ]
-        self._at, self._steps, self._busy = at, steps, busy
-        return found
-
-
-class _Window:
-    """Metrics of a pod since the last report: the last ones, and the mean return of the episodes that ended."""
-
-    def __init__(self, rows: int) -> None:
-        self._episodes, self._returns = torch.zeros(rows), torch.zeros(rows)
-        self._recent = torch.full((rows,), math.nan)
-        self._last: Mapping[str, Tensor] = {}
-        self.ids = [-1] * rows  # whose metrics these are
-
-    def add(self, report: Mapping[str, Tensor], ids: Sequence[int]) -> None:
-        for row in (i for i, (old, new) in enumerate(zip(self.ids, ids, strict=True)) if old != new):
-            self._episodes[row], self._returns[row], self._recent[row] = 0, 0, math.nan  # another member's
-        self._last, self.ids = report, list(ids)
-        self._episodes += report["episodes"]
-        self._returns += report["return"].nan_to_num(0) * report["episodes"]
-
-    def metrics(self) -> dict[str, list[float]]:
-        self._recent = torch.where(self._episodes > 0, self._returns / self._episodes, self._recent)
-        self._episodes.zero_(), self._returns.zero_()
-        return {name: value.tolist() for name, value in self._last.items()} | {"return": self._recent.tolist()}
-
-
-def _side_by_side(pods: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
-    """The rows of all pods in one list a metric; NaN where a pod's algorithm has no such metric."""
-    names = dict.fromkeys(name for pod in pods for name in pod)
-    return {name: [v for pod in pods for v in pod.get(name, [math.nan] * len(pod["return"]))] for name in names}
