@@ -21,7 +21,8 @@ mortal = pytest.mark.skipif(MPI, reason="a rank that dies ends the job")
 def cluster():
     """A Ray cluster that all groups of this file join."""
     ray = pytest.importorskip("ray")
-    ray.init(num_cpus=16, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False)
+    home = {"address": "local", "_node_ip_address": "127.0.0.1"}  # not the cluster of a test beside this one
+    ray.init(num_cpus=16, include_dashboard=False, log_to_driver=False, **home)
     yield
     ray.shutdown()
 
