@@ -28,6 +28,12 @@ def children(parents: set[int]) -> set[int]:
     return found
 
 
+def send(pids: set[int], what: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, what)
+
+
 def main() -> None:
     """Watch, until the driver lets go of the lifeline; a driver that ends as it should ends this first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -43,9 +49,8 @@ def main() -> None:
                 break
     for folder in folders.splitlines():
         shutil.rmtree(folder, ignore_errors=True)
-    for pid in watched:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
+    send(roots, signal.SIGSTOP)  # so that they start nobody while the others are looked for
+    send(watched | children(roots), signal.SIGKILL)
 
 
 if __name__ == "__main__":
