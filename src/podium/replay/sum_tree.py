@@ -1,8 +1,8 @@
 """Priorities of many items, for every member: sums that are quick to change and to draw from in proportion.
 
-Two levels: priorities stand in blocks of 64, and each block has its sum. A draw runs along the sums once for all B draws
-of a member (a cumulative sum of N / 64 numbers) and then along one block each. A binary tree would take 20 rounds of
-torch calls instead, and three wide levels read B blocks more.
+Two levels: priorities stand in blocks of 64, and each block has its sum. A draw runs along the sums once for all B
+draws of a member (a cumulative sum of N / 64 numbers) and then along one block each. A binary tree would take 20 rounds
+of torch calls instead, and three wide levels read B blocks more.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class SumTree:
             self._strata = torch.arange(u.shape[1], dtype=torch.float64, device=u.device)
         sums = self.sums
         upto = sums.cumsum(1)
-        target = (u + self._strata).mul_(upto[:, -1:] / u.shape[1])
+        total = upto[:, -1:]
+        target = torch.minimum((u + self._strata).mul_(total / u.shape[1]), total * _BELOW)
         # The first block whose upper end lies above the target: its sum cannot be 0.
         block = torch.searchsorted(upto, target, right=True).clamp_(max=sums.shape[1] - 1)
         target.sub_(upto.gather(1, block).sub_(sums.gather(1, block)))
@@ -61,10 +62,10 @@ class SumTree:
         """Priorities of items, `[M, B]`."""
         return self.leaves.gather(1, item)
 
-    def clear(self, rows: Tensor) -> None:
-        """Nothing is left of the members `rows`."""
-        self.leaves[rows] = 0
-        self.sums[rows] = 0
+    def put(self, rows: Tensor, leaves: Tensor) -> None:
+        """All priorities of the members `rows`."""
+        self.leaves[rows] = leaves
+        self.sums[rows] = leaves.unflatten(1, (-1, BLOCK)).sum(-1, dtype=torch.float64)
 
     def load(self, leaves: Tensor) -> None:
         """Begin with the priorities of the first items, `[M, n]`."""
