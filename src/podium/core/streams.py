@@ -45,9 +45,9 @@ class Streams:
                 g.set_state(row.clone())  # a view into a larger tensor crashes torch 2.13
 
 
-def uniform(generators: Generators, *shape: int) -> Tensor:
+def uniform(generators: Generators, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
     """Numbers in [0, 1), `[M, *shape]`."""
-    out = torch.empty(len(generators), *shape)
+    out = torch.empty(len(generators), *shape, dtype=dtype)
     for row, g in zip(out, generators, strict=True):
         row.uniform_(generator=g)
     return out

@@ -1,0 +1,69 @@
+"""What replays take of the machine's memory, known before any is allocated."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+
+import torch
+from gymnasium.spaces import Box, Discrete
+
+from podium.core.errors import ConfigError
+from podium.core.spec import Spec
+from podium.replay import frames
+from podium.replay.ring import Layout
+from podium.replay.settings import ReplaySettings
+from podium.replay.sum_tree import SumTree
+
+
+def needed(spec: Spec, settings: ReplaySettings) -> int:
+    """Bytes of the replay of a stack once it is full."""
+    layout, (rows, envs) = Layout(spec), _shape(spec, settings)
+    steps = settings.capacity // envs
+    slots = (steps + layout.images) * envs
+    total = rows * slots * layout.width * 4
+    if layout.images:
+        total += frames.needed(rows, envs, steps, layout.obs)
+    return total + (SumTree.needed(spec.members, slots) if settings.prioritised else 0)
+
+
+def check(spec: Spec, settings: ReplaySettings, batch: int, members: int) -> None:
+    """Refuse settings that cannot work; `members` is how many the run has, in stacks like this one."""
+    if not isinstance(spec.action, Box | Discrete):
+        raise ConfigError("env.id", spec.action, "a replay takes Discrete and Box actions")
+    capacity, (_, envs) = settings.capacity, _shape(spec, settings)
+    if capacity < envs:
+        what = f"the envs of all {spec.members} members" if settings.shared else "env.num"
+        raise ConfigError("replay.capacity", capacity, f"at least one step of each env; {what}: {envs}")
+    if batch > capacity // envs * envs:
+        raise ConfigError("algo.batch", batch, f"at most what the replay holds, {capacity // envs * envs} steps")
+    stacks = -(-members // spec.members)
+    limit = settings.bytes if settings.bytes is not None else memory(spec.device) // 2
+    if stacks * needed(spec, settings) > limit:
+        raise _too_large(spec, settings, stacks, limit)
+
+
+def _too_large(spec: Spec, settings: ReplaySettings, stacks: int, limit: int) -> ConfigError:
+    _, envs = _shape(spec, settings)
+
+    def total(steps: int) -> int:
+        return stacks * needed(spec, settings.model_copy(update={"capacity": steps * envs}))
+
+    largest = bisect_right(range(settings.capacity // envs + 1), limit, lo=1, key=total) - 1
+    fits = f"replay.capacity={largest * envs} is the largest that fits" if largest else f"{total(1)} are the least"
+    need = f"{stacks * needed(spec, settings)} bytes are needed for replay.capacity={settings.capacity}; {fits}"
+    if settings.bytes is None:
+        return ConfigError("replay.capacity", settings.capacity, f"half of the memory is {limit} bytes, and {need}")
+    return ConfigError("replay.bytes", settings.bytes, need)
+
+
+def memory(device: torch.device) -> int:
+    """Bytes of the device's memory, used or not."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _shape(spec: Spec, settings: ReplaySettings) -> tuple[int, int]:
+    """Rows of the ring, and envs of a row."""
+    return (1, spec.members * spec.envs) if settings.shared else (spec.members, spec.envs)

@@ -1,0 +1,201 @@
+"""The last steps of every env, written over in a ring: one position for all members, since they step together.
+
+A step is one record of float32 numbers,
+
+    [obs | action | reward | terminated | ends | last]
+
+so that a batch is one gather of records and then views of it; obs and action stand side by side as a critic takes them.
+Images (uint8) are kept apart, each once, see `frames`; `obs` and `last` are then no part of the record. `ends` is 1
+where the next step does not go on from this one: terminated, truncated, or cut because the envs were restarted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+
+from podium.core.spec import Spec
+from podium.core.tree import Tree
+from podium.replay.frames import Frames
+from podium.replay.shapes import shaped
+
+Batch = dict[str, Tensor]
+
+
+class Ring:
+    """Steps `[R, S, E]`: R rows of E envs, S times; row r holds the last `size[r]` times before `position`.
+
+    A slot is time * E + env.
+    """
+
+    def __init__(self, rows: int, envs: int, steps: int, spec: Spec) -> None:
+        self.layout = Layout(spec)
+        self.rows, self.envs, self.steps = rows, envs, steps
+        self.times = steps + self.layout.images  # the frame that the newest step led to takes a time of its own
+        self.length = self.times * envs
+        self.position, self.written = 0, 0
+        self.size = torch.zeros(rows, dtype=torch.int64)  # times of each row, on the CPU
+        self.least = 0  # the smallest of them
+        shape = (rows, self.times, envs, self.layout.width)
+        self.data = torch.empty(shape, device=spec.device)
+        self.frames = Frames(rows, envs, steps, self.layout.obs, spec.device) if self.layout.images else None
+        self._flat = self.data.view(-1, self.layout.width)
+        self._columns = {name: self.data[..., part] for name, part in self.layout.columns.items()}
+        self._numbers = self._flat[:, self.layout.numbers]
+        self._base = torch.arange(rows, device=spec.device)[:, None] * self.length
+
+    def insert(self, rollout: Batch) -> list[tuple[int, int]]:
+        """Steps `[R, T, E, ...]`; returns the times that were written, as (first, count)."""
+        count = rollout["reward"].shape[1]
+        if count > self.steps:
+            rollout = {name: x[:, count - self.steps :] for name, x in rollout.items()}
+            count = self.steps
+        terminated = rollout["terminated"]
+        values = {
+            "action": rollout["unit"] if "unit" in rollout else rollout["action"],
+            "reward": rollout["reward"],
+            "terminated": terminated,
+            "ends": terminated | rollout["truncated"],
+        }
+        if self.frames is not None:
+            self.frames.insert(self.position, rollout["obs"], rollout["last"], values["ends"] & ~terminated)
+        else:
+            values |= {"obs": rollout["obs"], "last": rollout["last"]}
+        places = list(self._places(count))
+        for first, n, source in places:
+            for name, x in values.items():
+                column = self._columns[name][:, first : first + n]
+                column.copy_(x[:, source : source + n].reshape(column.shape))
+        self.position = (self.position + count) % self.times
+        self.written = min(self.written + count, self.times)
+        if self.least < self.steps:
+            self.size.add_(count).clamp_(max=self.steps)
+            self.least = int(self.size.min())
+        return [(first, n) for first, n, _ in places]
+
+    def _places(self, count: int) -> Iterator[tuple[int, int, int]]:
+        """Where `count` steps go, in up to two pieces: (first time, how many, from which of them)."""
+        head = min(count, self.times - self.position)
+        yield self.position, head, 0
+        if count > head:
+            yield 0, count - head, head
+
+    def clear(self, rows: Sequence[int]) -> None:
+        """These rows hold nothing any more."""
+        self.size[list(rows)] = 0
+        self.least = 0
+
+    def cut(self) -> None:
+        """The running episodes end with the newest step."""
+        if not self.written:
+            return
+        newest = (self.position - 1) % self.times
+        ends = self._columns["ends"][:, newest]  # [R, E, 1]
+        if self.frames is not None:
+            self.frames.cut(self.position, ends[..., 0] == 0)
+        ends.fill_(1)
+
+    def batch(self, slot: Tensor, discount: Tensor, n: int) -> Batch:
+        """The steps at `slot` `[M, B]` with their n-step returns; with one row all members read from it."""
+        M, B = slot.shape
+        if self.frames is not None:
+            slot = self.frames.usable(slot, self.position, self.size)
+        layout, at = self.layout, slot + self._base
+        record = self._flat.index_select(0, at.view(-1)).view(M, B, layout.width)
+        gamma, end = discount[:, None], at
+        if n == 1:
+            reward, terminated = record[..., layout.reward], record[..., layout.reward + 1]
+            decay = (1 - terminated).mul_(gamma)
+            last = record
+        else:
+            reward, decay, end = self._n_step(slot, gamma, n)
+            last = self._flat.index_select(0, end.view(-1)).view(M, B, layout.width) if self.frames is None else record
+        batch = {"action": layout.action(record), "reward": reward, "decay": decay}
+        if self.frames is not None:
+            batch["obs"], batch["next_obs"] = self.frames.read(slot), self.frames.after(end - self._base)
+        else:
+            shape = (M, B, *layout.obs)
+            batch["obs"] = record[..., layout.columns["obs"]].view(shape)
+            batch["next_obs"] = last[..., layout.columns["last"]].view(shape)
+            if layout.continuous:
+                batch["obs_action"] = record[..., : layout.reward]
+        return batch
+
+    def _n_step(self, slot: Tensor, gamma: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Reward and decay of up to n steps from `slot` `[M, B]`, and the place in the data of the last of them."""
+        i = torch.arange(n, device=slot.device)
+        chain = (slot[..., None] + i * self.envs) % self.length  # [M, B, n]
+        reward, terminated, ends = self._numbers[chain + self._base[..., None]].unbind(-1)
+        left = (self.position - 1 - slot // self.envs) % self.times  # steps from here to the newest
+        stop = (ends > 0) | (i >= left[..., None])  # behind the newest there may be anything, or nothing yet
+        if self.frames is not None:
+            stop[..., :-1] |= self.frames.stale(chain.flatten(1)).view(chain.shape)[..., 1:]
+        going = stop.cumsum(-1) - stop.long() == 0
+        steps = going.sum(-1, keepdim=True)
+        total = torch.where(going, reward * gamma[..., None] ** i, 0).sum(-1)
+        decay = gamma ** steps[..., 0] * (1 - terminated.gather(-1, steps - 1)[..., 0])
+        return total, decay, chain.gather(-1, steps - 1)[..., 0] + self._base
+
+    def state(self) -> Tree:
+        """What was written so far; live."""
+        numbers = torch.tensor([[self.position, self.written]]).repeat(self.rows, 1)
+        tree: Tree = {"data": self.data[:, : self.written], "position": numbers, "size": self.size}
+        return tree if self.frames is None else tree | {"frames": self.frames.state(self.written)}
+
+    def check(self, tree: Tree) -> None:
+        """A ValueError where `load` could not take this."""
+        position, written = (int(x) for x in shaped(tree, "position", (self.rows, 2), torch.int64)[0])
+        size = shaped(tree, "size", (self.rows,), torch.int64)
+        wrapped = written == self.times
+        if not (0 <= written <= self.times and (0 <= position < self.times if wrapped else position == written)):
+            raise ValueError(f"position {position} after {written} steps, in a ring of {self.times}")
+        if not ((size >= 0) & (size <= min(written, self.steps))).all():
+            raise ValueError("more steps than were written")
+        shaped(tree, "data", (self.rows, written, self.envs, self.layout.width), torch.float32)
+        if self.frames is not None:
+            self.frames.check(tree.get("frames", {}), written)
+
+    def load(self, tree: Tree) -> None:
+        """Go on from what `state` gave."""
+        self.check(tree)
+        self.position, self.written = map(int, tree["position"][0])
+        self.data[:, : self.written].copy_(tree["data"])
+        self.size.copy_(tree["size"])
+        self.least = int(self.size.min())
+        if self.frames is not None:
+            self.frames.load(tree["frames"], self.written)
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        return [self.data] if self.frames is None else [self.data, *self.frames.tensors]
+
+
+class Layout:
+    """Which columns of a record hold what."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.obs: tuple[int, ...] = spec.obs.shape or ()
+        self.images = spec.obs.dtype == np.uint8
+        self.continuous = isinstance(spec.action, Box)
+        if not isinstance(spec.action, Box | Discrete):
+            raise ValueError(f"a replay takes Discrete and Box actions, not {spec.action}")
+        wide = 0 if self.images else prod(self.obs)
+        self.action_shape: tuple[int, ...] = spec.action.shape or ()
+        names = {"obs": wide, "action": prod(self.action_shape), "reward": 1, "terminated": 1, "ends": 1, "last": wide}
+        self.columns: dict[str, slice] = {}
+        self.width = 0
+        for name, size in names.items():
+            self.columns[name] = slice(self.width, self.width + size)
+            self.width += size
+        self.reward = self.columns["reward"].start
+        self.numbers = slice(self.reward, self.reward + 3)
+
+    def action(self, record: Tensor) -> Tensor:
+        """Actions of records `[M, B, width]`."""
+        action = record[..., self.columns["action"]].view(*record.shape[:2], *self.action_shape)
+        return action if self.continuous else action.long()
