@@ -14,6 +14,8 @@ from podium.core.errors import ConfigError, PodiumError, UnknownName
 
 GROUPS = ("env", "algo", "evolve")
 """Groups of presets, in the order in which they are laid over each other."""
+KIND = ("algo", "net", "critic", "replay")
+"""Sections that members of one kind share."""
 DEFAULT: dict[str, Any] = {"algo": {"name": "ppo"}}
 
 Layer = tuple[str, dict[str, Any]]
@@ -28,13 +30,12 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
     groups, files, overrides = _sorted(words)
     named = [groups[group] for group in GROUPS if group in groups]
     algo = config.merge(DEFAULT, *(tree for _, tree in [*named, *files]), *overrides)["algo"]
-    name = algo.get("name") if isinstance(algo, dict) else None
-    tree = _lay(groups, files, overrides, name)
+    tree = _lay(_with_algo(groups, algo.get("name") if isinstance(algo, dict) else None), files, overrides)
     if entrants := _entrants(tree):
         tree["evolve"]["entrants"] = [_entrant(entrant, groups, files, overrides) for entrant in entrants]
         names = [entrant["algo"]["name"] for entrant in tree["evolve"]["entrants"]]
-        word = groups["algo"][0] if "algo" in groups else names[0]
-        if word not in names:
+        word, preset = groups.get("algo", (names[0], {}))
+        if preset.get("algo", {}).get("name", word) not in names:
             raise PodiumError(f"{word}: not one of evolve.entrants, {', '.join(names)}; add it or leave it out")
         tree |= tree["evolve"]["entrants"][0]  # in place of what the words say of another algorithm
     return tree
@@ -47,14 +48,14 @@ def said(words: Sequence[str]) -> list[set[str]]:
     """
     groups, files, overrides = _sorted(words)
     whole = compose(words)
-    entrants = _entrants(_lay(groups, files, overrides, None)) or [{}]
+    entrants = _entrants(_lay(groups, files, overrides)) or [{}]
     names = [entrant["algo"].get("name") for entrant in _entrants(whole) or [whole]]
     return [_said(entrant, name, files, overrides) for entrant, name in zip(entrants, names, strict=True)]
 
 
 def _said(entrant: Any, name: Any, files: Sequence[Layer], overrides: Sequence[dict[str, Any]]) -> set[str]:
     own = [_without_other(file, name) for file in files]
-    layers = [tree for file in own for tree in (_plain(file), _tuned(file, name))]
+    layers = [tree for file in own for tree in (_plain(file), _tuned(file, (name, {})))]
     mine = config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {}
     return _names(config.merge(*layers, *overrides, mine).get("algo"))
 
@@ -85,10 +86,18 @@ def _sorted(words: Sequence[str]) -> tuple[dict[str, Layer], list[Layer], list[d
     return groups, files, overrides
 
 
-def _lay(
-    layers: Mapping[str, Layer], files: Sequence[Layer], overrides: Sequence[dict[str, Any]], algo: Any
-) -> dict[str, Any]:
+def _with_algo(groups: Mapping[str, Layer], name: Any) -> dict[str, Layer]:
+    """With the preset of the algorithm `name`, unless there is one of it: `algo=sac` is as good as `sac`."""
+    own = groups.get("algo")
+    if own is not None and own[1].get("algo", {}).get("name") == name:
+        return dict(groups)
+    group, tree = presets().get(name, ("", {})) if isinstance(name, str) else ("", {})
+    return {**groups, "algo": (str(name), tree if group == "algo" else {})}
+
+
+def _lay(layers: Mapping[str, Layer], files: Sequence[Layer], overrides: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """All layers over each other; what an env says `for` an algorithm lies over the algorithm's own preset."""
+    algo = layers.get("algo", ("", {}))
     first, later = [layers[g] for g in ("env", "algo") if g in layers], [layers[g] for g in GROUPS[2:] if g in layers]
     plain, tuned = [_plain(layer) for layer in first], [_tuned(layer, algo) for layer in first]
     own = [tree for layer in (*later, *files) for tree in (_plain(layer), _tuned(layer, algo))]
@@ -107,8 +116,8 @@ def _entrant(
 ) -> dict[str, Any]:
     """The algorithm and network of one kind of members: as if it were alone, and what the entrant itself says."""
     own = config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {"algo": {"name": entrant}}
-    allowed = "names of algorithms, or mappings with `algo` and `net` only"
-    if set(own) - {"algo", "net"} or not isinstance(own.get("algo", {}), Mapping):
+    allowed = f"names of algorithms, or mappings with {', '.join(KIND[:-1])} and {KIND[-1]} only"
+    if set(own) - {*KIND} or not isinstance(own.get("algo", {}), Mapping):
         raise ConfigError("evolve.entrants", entrant, allowed)
     name = own.get("algo", {}).get("name")
     if name is None:
@@ -116,8 +125,11 @@ def _entrant(
     known = [preset for preset, (group, _) in presets().items() if group == "algo"]
     if not isinstance(name, str) or (name not in known and ":" not in name):
         raise UnknownName("evolve.entrants", str(name), known, f"{allowed}; algorithms: {', '.join(known)}")
-    tree = config.merge(_lay(layers, [_without_other(file, name) for file in files], overrides, name), own)
-    return {"algo": tree["algo"], "net": tree.get("net", {})}
+    layers = _with_algo(layers, name)
+    if name in known:
+        own["algo"] = {**own["algo"], "name": layers["algo"][1]["algo"]["name"]}
+    tree = config.merge(_lay(layers, [_without_other(file, name) for file in files], overrides), own)
+    return {section: tree.get(section, {}) for section in KIND}
 
 
 def _without_other(file: Layer, name: str) -> Layer:
@@ -158,10 +170,11 @@ def _plain(layer: Layer) -> dict[str, Any]:
     return {key: value for key, value in layer[1].items() if key not in ("about", "for")}
 
 
-def _tuned(layer: Layer, algo: Any) -> dict[str, Any]:
-    """What a preset or file says `for` an algorithm."""
+def _tuned(layer: Layer, algo: Layer) -> dict[str, Any]:
+    """What a preset or file says `for` the preset of an algorithm, or else for the algorithm."""
     source, tree = layer
+    name = algo[1].get("algo", {}).get("name", algo[0])
     tuned = tree.get("for", {})
     if not isinstance(tuned, Mapping) or not all(isinstance(t, Mapping) for t in tuned.values()):
         raise ConfigError(f"{source}: for", tuned, "a mapping from names of algorithms to settings")
-    return config.selected(dict(tuned.get(algo, {})))
+    return config.selected(dict(tuned.get(algo[0], tuned.get(name, {}))))

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from podium import experiment as experiments
+from podium.compose import KIND
 from podium.core import config, hyper, machine
 from podium.core.errors import ConfigError, PodiumError, UnknownName
 from podium.evolve import exchange, nsga2
@@ -60,7 +61,7 @@ def _named(evolve: EvolveSettings, i: int) -> Iterator[None]:
 
 
 def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int, said: Collection[str]) -> dict[str, Any]:
-    """`algo` and `net` of a kind, with a range on each gene that is to be searched."""
+    """The sections of a kind, with a range on each gene that is to be searched."""
     algo, net = dict(tree.get("algo", {})), tree.get("net", {})
     settings = experiments.algorithm(algo.get("name")).Settings
     hyper.check(config.build(settings, algo, "algo"), _share(evolve, i))  # a range must not hide what is wrong
@@ -86,7 +87,8 @@ def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int, said: Co
             )
         if name not in ranges:
             algo[name] = list(declared[name].search or (declared[name].low, declared[name].high))
-    return {"algo": {**algo, "anneal": []}, "net": net}
+    kind = {section: tree[section] for section in KIND if section in tree}
+    return kind | {"algo": {**algo, "anneal": []}, "net": net}
 
 
 def _share(evolve: EvolveSettings, i: int) -> int:
@@ -111,7 +113,7 @@ def _whole(experiment: Evolution) -> Evolution:
     """With every setting of every entrant: a replay must not take what the first of them says for the others'."""
     if not experiment.evolve.entrants:
         return experiment
-    entrants = tuple(kind.model_dump(mode="json", include={"algo", "net"}) for kind in kinds(experiment))
+    entrants = tuple(kind.model_dump(mode="json", include={*KIND}) for kind in kinds(experiment))
     return experiment.model_copy(update={"evolve": experiment.evolve.model_copy(update={"entrants": entrants})})
 
 
@@ -144,10 +146,17 @@ def kinds(experiment: Experiment) -> list[Experiment]:
     tree = experiment.model_dump(mode="json", exclude={"evolve", "fleet"})
     out = []
     for i, entrant in enumerate(experiment.evolve.entrants or ({},)):
-        own = {**tree, **entrant, "train": {**tree["train"], "members": _share(experiment.evolve, i)}}
+        own = {**tree, **_own(entrant), "train": {**tree["train"], "members": _share(experiment.evolve, i)}}
         with _named(experiment.evolve, i):
             out.append(experiments.record(own))
     return out
+
+
+def _own(entrant: Mapping[str, Any]) -> dict[str, Any]:
+    """What an entrant says; nothing of a replay, which others of the run may have, where its algorithm has none."""
+    if not entrant or experiments.has_replay(entrant["algo"].get("name")):
+        return dict(entrant)
+    return {**entrant, "critic": {}, "replay": {}}
 
 
 def seats(experiment: Experiment) -> list[Seat]:
@@ -200,7 +209,7 @@ def orchestrator(experiment: Experiment, run: Run, dealt: Sequence[Seat] = ()) -
     places = [Place(s.kind, s.rows, each[s.kind].algo.steps * experiment.env.num) for s in dealt or seats(experiment)]
     if not isinstance(experiment, Evolution):
         alone = Population([_kind(each, 0)], places, EvolveSettings(confirm=False), run, experiment.seed)
-        return Apart(alone, experiment.eval.every)
+        return Apart(alone, experiment.eval.every, experiment.stop.steps)
     population = Population([_kind(each, i) for i in range(len(each))], places, experiment.evolve, run, experiment.seed)
     if experiment.evolve.strategy == "tournament":
         return Tournament(population, in_step=experiment.fleet.kind == "inline")

@@ -11,7 +11,14 @@ import torch
 
 from podium.algos.a2c import A2C
 from podium.algos.base import Algorithm, AlgoSettings
+from podium.algos.ddpg import DDPG
+from podium.algos.dqn import DQN
+from podium.algos.off_policy import OffPolicySettings
 from podium.algos.ppo import PPO
+from podium.algos.redq import REDQ
+from podium.algos.sac import SAC
+from podium.algos.sac_discrete import DiscreteSAC
+from podium.algos.td3 import TD3
 from podium.core import config, hyper, machine
 from podium.core.errors import ConfigError, PodiumError, UnknownName
 from podium.core.imports import named
@@ -22,14 +29,26 @@ from podium.envs import make as envs
 from podium.envs.base import VecEnv
 from podium.guests.base import Guest, is_guest
 from podium.ops.dist import of_space
+from podium.replay import memory
+from podium.replay.replay import Replay
 from podium.roles.collector import Collector
 from podium.roles.evaluator import Evaluator
 from podium.roles.guests import GuestPod
+from podium.roles.learner import FromReplay, FromRollout
 from podium.roles.pod import Pod
 from podium.settings import EnvSettings, Experiment
 from podium.settings import experiment as experiment_of
 
-ALGORITHMS: dict[str, type[Any]] = {"ppo": PPO, "a2c": A2C}
+ALGORITHMS: dict[str, type[Any]] = {
+    "ppo": PPO,
+    "a2c": A2C,
+    "dqn": DQN,
+    "ddpg": DDPG,
+    "td3": TD3,
+    "sac": SAC,
+    "sac-discrete": DiscreteSAC,
+    "redq": REDQ,
+}
 GUESTS = {"sb3-ppo": "podium.guests.sb3:SB3PPO"}
 """Agents of other libraries, imported only when they are asked for."""
 
@@ -87,6 +106,39 @@ def check(experiment: Experiment) -> None:
     if not is_guest(algorithm(experiment.algo.name)):
         of_space(spec.action)
     experiment.algo.check(spec)
+    if isinstance(experiment.algo, OffPolicySettings):
+        _check_replay(experiment, experiment.algo, spec)
+    else:
+        _check_unused(experiment)
+
+
+def has_replay(name: object) -> bool:
+    """Whether an algorithm learns from a replay."""
+    return getattr(algorithm(name), "needs", None) == "replay"
+
+
+def _check_replay(experiment: Experiment, algo: OffPolicySettings, spec: Spec) -> None:
+    experiment.critic.check()
+    memory.check(spec, experiment.replay, algo.batch, spec.members)
+    stop, capacity = experiment.stop.steps, experiment.replay.capacity
+    if stop is not None and algo.warmup >= stop:
+        raise ConfigError("algo.warmup", algo.warmup, f"less than stop.steps, {stop}: it would never learn")
+    if algo.warmup > capacity:
+        raise ConfigError("algo.warmup", algo.warmup, f"at most replay.capacity, {capacity}: it would never learn")
+    for name in ("alpha", "beta"):
+        if isinstance(getattr(algo, name), list) and not experiment.replay.prioritised:
+            allowed = "a number: without replay.prioritised=true there is nothing to search"
+            raise ConfigError(f"algo.{name}", getattr(algo, name), allowed)
+
+
+def _check_unused(experiment: Experiment) -> None:
+    """Settings of a replay and its critics say nothing to an algorithm that has none."""
+    for section in ("critic", "replay"):
+        settings = getattr(experiment, section)
+        for name in type(settings).model_fields:
+            if getattr(settings, name) != getattr(type(settings)(), name):
+                allowed = f"nothing: {experiment.algo.name} learns without a replay"
+                raise ConfigError(f"{section}.{name}", getattr(settings, name), allowed)
 
 
 def _check_schedule(experiment: Experiment) -> None:
@@ -149,7 +201,17 @@ def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids:
     """A stack of untrained members."""
     spec, cls = _spec(experiment, members), algorithm(experiment.algo.name)
     genes = {name: g.to(spec.device) for name, g in hyper.values(experiment.algo, experiment.seed, ids).items()}
-    return cls(spec, experiment.algo, experiment.net, genes, streams)  # type: ignore[no-any-return]
+    more = {"critic": experiment.critic} if has_replay(experiment.algo.name) else {}
+    return cls(spec, experiment.algo, experiment.net, genes, streams, **more)  # type: ignore[no-any-return]
+
+
+def build_learner(experiment: Experiment, algorithm: Algorithm, streams: Streams) -> FromRollout | FromReplay:
+    """Who hands the algorithm what was collected."""
+    if not isinstance(experiment.algo, OffPolicySettings):
+        return FromRollout(algorithm)
+    spec, algo = _spec(experiment, len(streams)), experiment.algo
+    stored = Replay(spec, experiment.replay, algo.batch, algo.n_step, streams.agent)
+    return FromReplay(algorithm, algo, experiment.replay, stored)
 
 
 def threads(experiment: Experiment) -> int:
@@ -192,6 +254,7 @@ def build_pod(experiment: Experiment, first: int = 0, measures: Sequence[str] = 
         build_evaluator(experiment, experiment.seed, experiment.eval.episodes, measures),
         streams,
         ids,
+        learner=build_learner(experiment, algorithm, streams),
         build=lambda m: build_single(experiment, m),
         fresh=partial(_fresh, experiment),
         horizon=experiment.stop.steps if experiment.algo.anneal else None,

@@ -32,6 +32,9 @@ EVOLVED = (
 )
 """What a run that evolves keeps, too: its members have genes of their own by now."""
 
+VARYING = ("env", "learner", "carry")
+"""Parts of a pod's state whose shapes depend on the step: a replay fills, numbers that were drawn ahead are used."""
+
 _STATISTICAL = (
     "resume is statistical: this env cannot save its state, so the stop ended episodes that a run without it would not"
 )
@@ -190,9 +193,9 @@ def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
 
 
 def _fixed(state: tree.Tree) -> tree.Tree:
-    """All whose shape is the same at every step. The envs' own state may vary: an env checks it itself."""
+    """All whose shape is the same at every step. The rest is checked by who loads it."""
     pods = {
-        i: {"learnt": pod["learnt"], "slot": {k: v for k, v in pod["slot"].items() if k != "env"}}
+        i: {"learnt": pod["learnt"], "slot": {k: v for k, v in pod["slot"].items() if k not in VARYING}}
         for i, pod in state["pods"].items()
     }
     return {"pods": pods, "orchestrator": {"rng": state["orchestrator"]["rng"]}}

@@ -11,7 +11,9 @@ from podium.core.config import Section
 from podium.core.imports import Importable
 from podium.evolve.settings import EvolveSettings
 from podium.fleet.settings import FleetSettings
+from podium.nets.critics import CriticSettings
 from podium.nets.policy_critic import NetSettings
+from podium.replay.settings import ReplaySettings
 
 
 class EnvSettings(Section):
@@ -72,6 +74,8 @@ class Experiment(Section):
     env: EnvSettings
     algo: AlgoSettings
     net: NetSettings = NetSettings()
+    critic: CriticSettings = CriticSettings()
+    replay: ReplaySettings = ReplaySettings()
     train: TrainSettings = TrainSettings()
     eval: EvalSettings = EvalSettings()
     stop: StopSettings = StopSettings()

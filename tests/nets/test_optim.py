@@ -60,6 +60,17 @@ def test_rmsprop_is_sb3s_for_each_member(eps: float) -> None:
             assert (p.detach()[m] - e.detach()).abs().max() <= 2e-6 * max(1.0, e.detach().abs().max().item())
 
 
+@pytest.mark.parametrize("active", [None, torch.tensor([True, False, True])], ids=["all", "some"])
+def test_the_fused_kernel_and_the_plain_operations_agree(active: Tensor | None, monkeypatch) -> None:
+    """Other devices than the CPU take the plain ones."""
+    ps, qs = params(), params()
+    run(Adam(ps), ps, 20, active)
+    monkeypatch.setattr(Adam, "_fused", Adam._plain)
+    run(Adam(qs), qs, 20, active)
+    for p, q in zip(ps, qs, strict=True):
+        assert torch.allclose(p, q, rtol=1e-5, atol=1e-7)
+
+
 def state(optimiser, ps: list[Tensor]) -> tree.Tree:
     return tree.clone({"params": {str(i): p for i, p in enumerate(ps)}, "optimiser": optimiser.state()})
 

@@ -209,3 +209,17 @@ def test_a_nan_in_one_member_stays_there(name: str) -> None:
     clean, bad = (ours.vjp(ps, action)[2](torch.ones(M, B), torch.ones(M)) for ps in (params, poisoned))
     assert all(torch.equal(x[0], y[0]) for x, y in zip(clean, bad, strict=True))
     assert bad[0][1].isnan().any()
+
+
+def test_a_squashed_normals_gradients_are_autograds() -> None:
+    """With log σ below, within and above its limits, and actions close to their bounds."""
+    dist, g = TanhNormal(3), torch.Generator().manual_seed(5)
+    params = torch.randn(2, 6, 6, generator=g)
+    params[:, 0, 3:], params[:, 1, 3:], params[:, 2, :3] = -25.0, 3.0, 5.0
+    params.requires_grad_()
+    noise, g_action, g_logp = (torch.randn(*shape, generator=g) for shape in ((2, 6, 3), (2, 6, 3), (2, 6)))
+    action, logp = dist.sample_log_prob((params,), noise)
+    (expected,) = torch.autograd.grad([action, logp], params, [g_action, g_logp])
+    ours, our_logp, pull = dist.sample_vjp((params.detach(),), noise)
+    assert torch.equal(ours, action.detach()) and torch.allclose(our_logp, logp.detach())
+    assert torch.allclose(pull(g_action, g_logp)[0], expected, rtol=1e-4, atol=1e-5)

@@ -303,7 +303,7 @@ def test_an_exchange_fills_all_rows_at_once(name: str, env) -> None:
 
     for leaf in but_genes(before):  # else a leaf that was not copied would not have been noticed
         one, other = tree.flatten(before)[leaf], tree.flatten(kept)[leaf]
-        counted = leaf.endswith(("count", "decay"))  # which every row has alike
+        counted = leaf.endswith(("count", "age"))  # which every row has alike
         assert counted or not torch.equal(one[0], one[1]), leaf
         assert not torch.equal(one[4], other[0]), leaf
     assert any(name.startswith("optimiser.") for name in but_genes(before))

@@ -94,5 +94,5 @@ class A2C:
     def slot(self) -> Tree:
         return self.core.slot()
 
-    def drop(self) -> None:
-        self.core.drop()
+    def restart(self) -> None:
+        self.core.restart()

@@ -13,7 +13,12 @@ from podium.core.spec import Spec
 from podium.core.tree import Tree
 
 Batch = dict[str, Tensor]
-"""A rollout: `obs`, `last` `[M, T, E, *O]`, `action`, `reward`, `terminated`, `truncated` `[M, T, E]`."""
+"""A rollout: `obs`, `last` `[M, T, E, *O]`, `action`, `reward`, `terminated`, `truncated` `[M, T, E]`.
+
+Or a batch from a replay: `obs`, `next_obs` `[M, B, *O]`, `action`, `reward` and `decay` `[M, B]`, so that
+reward + decay V(next_obs) is the return; `weight` `[M, B]` where replay is prioritised, and `active` `[M]` where not
+all members have enough to learn from.
+"""
 
 
 class AlgoSettings(Section):
@@ -34,14 +39,17 @@ class AlgoSettings(Section):
 class Algorithm(Protocol):
     """A stack of M members that act and learn."""
 
-    needs: Literal["rollout"]
+    needs: Literal["rollout", "replay"]
     genes: dict[str, Tensor]
 
     def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
         """`[M, E, *O]` -> what was decided (`action` `[M, E, ...]`) and the carry for the next step."""
 
     def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
-        """Learn from one rollout; metrics `[M]`, among them `finite`. `remaining[M]` falls from 1 to 0 over the run."""
+        """Learn from one rollout, or one batch of a replay, as `needs` says. `remaining[M]` falls from 1 to 0.
+
+        Metrics `[M]`; of a rollout, `finite` is among them; of a batch, `error` `[M, B]`, the surprise of each sample.
+        """
 
     def learnt(self) -> Tree:
         """Live tensors of all that was learnt, leading M: what exploit copies."""
@@ -49,8 +57,8 @@ class Algorithm(Protocol):
     def slot(self) -> Tree:
         """Live tensors that belong to the row and not to what was learnt."""
 
-    def drop(self) -> None:
-        """Forget numbers that were drawn ahead, for a rollout that broke off: no checkpoint holds them."""
+    def restart(self) -> None:
+        """All episodes have ended: forget what was summed up over them, and numbers drawn for a rollout that broke."""
 
 
 def annealed(genes: dict[str, Tensor], names: tuple[str, ...], remaining: Tensor | None) -> dict[str, Tensor]:

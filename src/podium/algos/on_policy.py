@@ -12,7 +12,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.policy_critic import NetSettings, PolicyCritic
-from podium.ops.norm import Running
+from podium.ops.norm import Running, numbers
 from podium.ops.returns import discounted, gae
 
 Experience = dict[str, Tensor]
@@ -40,7 +40,7 @@ class OnPolicy:
 
     def _inputs(self, obs: Tensor) -> Tensor:
         """`[M, ..., *O]` as the network takes it, `[M, B, O]`."""
-        obs = _numbers(obs)
+        obs = numbers(obs)
         if self.obs_stats is not None:
             obs = self.obs_stats.normalise(obs)
         return obs.reshape(len(obs), -1, self._size)
@@ -82,19 +82,15 @@ class OnPolicy:
     def observe(self, batch: Batch) -> None:
         """Take the rollout's observations into the statistics: after learning, so that acting and learning agree."""
         if self.obs_stats is not None:
-            self.obs_stats.update(_numbers(batch["obs"]).flatten(1, 2))
+            self.obs_stats.update(numbers(batch["obs"]).flatten(1, 2))
 
     def learnt(self) -> Tree:
         stats = {"obs": self.obs_stats, "return": self.return_stats}
         return {"weights": self.net.state()} | {f"{k}_stats": s.state() for k, s in stats.items() if s is not None}
 
-    def drop(self) -> None:
+    def restart(self) -> None:
         self.noise.drop()
+        self.carried.zero_()
 
     def slot(self) -> Tree:
         return {"carried": self.carried}
-
-
-def _numbers(obs: Tensor) -> Tensor:
-    """Observations as float32; bytes (images) scaled to 0..1."""
-    return obs / 255 if obs.dtype == torch.uint8 else obs.float()

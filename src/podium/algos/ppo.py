@@ -158,5 +158,5 @@ class PPO:
     def slot(self) -> Tree:
         return self.core.slot()
 
-    def drop(self) -> None:
-        self.core.drop()
+    def restart(self) -> None:
+        self.core.restart()

@@ -13,14 +13,17 @@ from podium.core.tree import Tree
 from podium.evolve.population import Population
 from podium.evolve.turn import Outcome, Refills, Task
 
+TURN = 64
+"""Steps of each member in a turn, at least: less would be spent on the turns themselves."""
+
 
 class Apart:
-    """One pod, one update at a turn; each member is evaluated every so many steps and kept as it was at its best."""
+    """One pod, a few updates at a turn; each member is evaluated every so many steps and kept as it was at its best."""
 
     cut = frozenset[int]()  # an evaluation that was cut short is made up for as the last one of a finished run is
 
-    def __init__(self, population: Population, every: int) -> None:
-        self.population, self._every = population, every
+    def __init__(self, population: Population, every: int, stop: int | None = None) -> None:
+        self.population, self._every, self._stop = population, every, stop or math.inf
         self.best = [-math.inf] * population.size
         self.evaluated, self.owed = -1, False  # at which step; an evaluation that was cut short
 
@@ -28,8 +31,10 @@ class Apart:
         steps, place = self.population.steps[pod], self.population.places[pod]
         if self.owed:
             return Task(0, range(place.rows))
-        due = steps // self._every != (steps + place.rollout) // self._every
-        return Task(1, range(place.rows) if due else ())
+        due = (steps // self._every + 1) * self._every
+        left = -(-(min(due, self._stop) - steps) // place.rollout)  # updates
+        updates = int(max(1, min(left, TURN // place.rollout)))
+        return Task(updates, range(place.rows) if steps + updates * place.rollout >= due else ())
 
     def tell(self, pod: int, outcome: Outcome) -> Refills:
         if not outcome.task.rows:  # most turns: nothing is entered, so there is nothing to commit

@@ -1,7 +1,8 @@
 """Stacked multi-layer perceptrons: M members times N towers, trained as one batch of matrix products.
 
 A tower is an MLP of its own; the towers of a member share their input and hidden sizes (policy and critic, or K
-critics) and differ in how much of their head is used. All weights of a stack are one tensor `[M, N, Q]`: a tower is a
+critics) and differ in how much of their head is used: outputs come one a tower, or, where all heads are alike, as one
+tensor with an axis for the towers. All weights of a stack are one tensor `[M, N, Q]`: a tower is a
 row, so that optimiser, clipping, averaging and exploit are each a few operations on one tensor. The backward pass is
 written by hand: it reuses memory where autograd would allocate, and returns one gradient of that same shape.
 
@@ -10,6 +11,7 @@ Weights are `[out, in]`: narrow heads as `W xᵀ` are six times faster than `x W
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -70,7 +72,7 @@ class Mlp:
         sizes: Sequence[int],
         heads: Sequence[int],
         *,
-        gains: Sequence[float],
+        gains: Sequence[float] | None = None,
         activation: str = "tanh",
         layer_norm: bool = False,
         extra: Sequence[float] = (),
@@ -81,15 +83,10 @@ class Mlp:
         width = sum(math.prod(shape) for shape in self._shapes.values())
         weight = torch.zeros(len(generators), len(heads), width)
         for member, g in zip(weight, generators, strict=True):
-            for row, head, gain in zip(member, heads, gains, strict=True):
+            for row, head, gain in zip(member, heads, gains or (None,) * len(heads), strict=True):
                 self._initialise(row, head, gain, g)
         weight[:, 0, width - len(extra) :] = torch.tensor(extra)
-        self.weight = weight.to(device).requires_grad_()
-        self.params = [self.weight]
-        rows = self.weight.detach()
-        self._all = self._layers(rows.flatten(0, 1))
-        self._tower = [self._layers(rows[:, n]) for n in range(len(heads))]
-        self.extra = rows[:, 0, width - len(extra) :]
+        self._own(weight.to(device))
 
     def _parts(self, rows: Tensor) -> dict[str, Tensor]:
         """The named parts of rows `[R, Q]`, as views."""
@@ -106,8 +103,32 @@ class Mlp:
             for i in range(count)
         ]
 
-    def _initialise(self, row: Tensor, head: int, gain: float, generator: torch.Generator) -> None:
+    def twin(self) -> Mlp:
+        """A network of its own with the same weights: a target."""
+        other = copy.copy(self)
+        other._own(self.weight.detach().clone())
+        return other
+
+    def _own(self, weight: Tensor) -> None:
+        """Take `[M, N, Q]` for its weights."""
+        self.weight = weight.requires_grad_()
+        self.params = [self.weight]
+        rows = weight.detach()
+        self._all = self._layers(rows.flatten(0, 1))
+        self._tower = [self._layers(rows[:, n]) for n in range(rows.shape[1])]
+        self.extra = self._parts(rows[:, 0])["extra"]
+
+    def _initialise(self, row: Tensor, head: int, gain: float | None, generator: torch.Generator) -> None:
+        """Orthogonal, the head `gain` times as long; without a gain as torch's own layers are."""
         *hidden, last = self._layers(row[None])
+        if gain is None:
+            for layer, size in zip((*hidden, last), [*(len(h.weight[0]) for h in hidden), head], strict=True):
+                bound = 1 / math.sqrt(layer.weight.shape[2])
+                layer.weight[0, :size].uniform_(-bound, bound, generator=generator)
+                layer.bias[0, 0, :size].uniform_(-bound, bound, generator=generator)
+                if layer.gain is not None:
+                    layer.gain.fill_(1)
+            return
         for layer in hidden:
             layer.weight[0] = orthogonal(layer.weight.shape[1:], math.sqrt(2), generator)
             if layer.gain is not None:
@@ -129,6 +150,35 @@ class Mlp:
             self.weight.grad = self._pull(grads, saved, False)[0]
 
         return outputs, pull
+
+    def together(self, x: Tensor, which: Tensor | None = None) -> Tensor:
+        """All towers as one, without gradient: `[M, B, I]` -> `[M, N, B, A]`. Their heads are of one size.
+
+        Or of each member the towers `which[M, S]` only, `[M, S, B, A]`.
+        """
+        layers, towers = self._all, len(self.heads)
+        if which is not None:
+            rows = torch.take_along_dim(self.weight.detach(), which.unsqueeze(-1), 1)
+            layers, towers = self._layers(rows.flatten(0, 1)), which.shape[1]
+        out: Tensor = self._forward(layers, _repeat(x, towers), None).unflatten(0, (len(x), -1)).mT
+        return out
+
+    def together_vjp(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor], None], Callable[[Tensor], Tensor]]:
+        """`together`, and two functions of the output's gradient, of which one may be called, once.
+
+        The first sets `weight.grad`; the second leaves the weights alone and returns the gradient of `x`.
+        """
+        saved = [_repeat(x, len(self.heads))]
+        out = self._forward(self._all, saved[0], saved).unflatten(0, (len(x), -1)).mT
+
+        def pull(g: Tensor) -> None:
+            none = g.new_zeros(g.shape[0] * g.shape[1], 0)
+            self.weight.grad = self._backward(g.mT.flatten(0, 1), saved, none, False)[0]
+
+        def pull_input(g: Tensor) -> Tensor:
+            return self._backward_input(g.mT.flatten(0, 1), saved)
+
+        return out, pull, pull_input
 
     def tower(self, n: int, x: Tensor) -> Tensor:
         """One tower alone, without gradient: `[M, B, I]` -> `[M, B, A]`."""
@@ -186,6 +236,19 @@ class Mlp:
             below = torch.bmm(g, weight) if i or need_x else None
         grad = torch.cat(parts[::-1], 1).view_as(self.weight)
         return grad, below.unflatten(0, (len(self.weight), -1)).sum(1) if below is not None else None
+
+    def _backward_input(self, g: Tensor, saved: list[Tensor]) -> Tensor:
+        """From the gradient `[R, A, B]` of the head to that of the input `[M, B, I]`, past the weights."""
+        *hidden, head = self._all
+        below = torch.bmm(g.mT, head.weight)
+        for weight, _, gain, _ in reversed(hidden):
+            g = self.activation.backward(below, saved.pop())
+            if gain is not None:
+                rstd, z = saved.pop(), saved.pop()
+                g = _layer_norm_backward(g.mul_(gain), z, rstd)
+            below = torch.bmm(g, weight)
+        out: Tensor = below.unflatten(0, (len(self.weight), -1)).sum(1)
+        return out
 
 
 def _shapes(sizes: Sequence[int], head: int, layer_norm: bool, extra: int) -> dict[str, tuple[int, ...]]:

@@ -14,48 +14,79 @@ from podium.ops.shape import per_member
 class Adam:
     """Adam (Kingma & Ba 2015) with `lr[M]`; `m̂ / (√v̂ + ε)` as in torch.optim.
 
-    The decays β₁ᵗ and β₂ᵗ are kept for every member, so that a member copied from another brings its own age along.
+    The number of steps is kept for every member, so that one copied from another brings its own age along. On a CPU
+    torch's fused kernel does a member in one pass over its memory, five times faster than the plain operations even
+    though it takes one learning rate a call.
     """
 
     def __init__(self, params: Sequence[Tensor], beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> None:
         self.params, self.beta1, self.beta2, self.eps = list(params), beta1, beta2, eps
         self.mean = [torch.zeros_like(p, requires_grad=False) for p in self.params]
         self.square = [torch.zeros_like(p, requires_grad=False) for p in self.params]
-        first = self.params[0]
-        self._betas = torch.tensor([beta1, beta2], dtype=torch.float64, device=first.device)
-        self.decay = torch.ones(len(first), 2, dtype=torch.float64, device=first.device)
+        self.age = torch.zeros(len(self.params[0]), device=self.params[0].device)
+        self._rows = [list(zip(*(t.detach().unbind(0) for t in leaves), strict=True)) for leaves in self._leaves()]
+
+    def _leaves(self) -> tuple[list[Tensor], ...]:
+        return self.params, self.mean, self.square
 
     @torch.no_grad()
     def step(self, lr: Tensor, active: Tensor | None = None) -> None:
         """One update from `.grad`, which is left as it was; members that are not `active` stay as they are."""
-        if active is not None:
-            return self._step_some(lr, active)
-        # lr m̂ / (√v̂ + ε) = rate m / (√v + small), with the corrections of m̂ and v̂ drawn into two numbers a member
-        correction = (1 - self.decay.mul_(self._betas)).sqrt_()
-        root = correction[:, 1]
-        rate, small = (lr * root / correction[:, 0].square()).float(), (self.eps * root).float()
-        for p, m, v in zip(self.params, self.mean, self.square, strict=True):
+        used = [i for i, p in enumerate(self.params) if p.grad is not None]  # users' modules may have unused parts
+        self.age += 1 if active is None else active
+        if self.age.device.type == "cpu":
+            self._fused(used, lr, active)
+        else:
+            self._plain(used, lr, active)
+
+    def _fused(self, used: list[int], lr: Tensor, active: Tensor | None) -> None:
+        """Members with the same learning rate in one call."""
+        together: dict[float, list[int]] = {}
+        which = range(len(lr)) if active is None else active.nonzero().flatten().tolist()
+        rates = lr.tolist()
+        for m in which:
+            together.setdefault(rates[m], []).append(m)
+        params, mean, square = self._rows
+        grads = list(zip(*(self.params[i].grad.unbind(0) for i in used), strict=True))  # type: ignore[union-attr]
+        ages = self.age.unbind(0)
+        for rate, rows in together.items():
+            torch._fused_adam_(
+                [params[m][i] for m in rows for i in used],
+                [g for m in rows for g in grads[m]],
+                [mean[m][i] for m in rows for i in used],
+                [square[m][i] for m in rows for i in used],
+                [],
+                [ages[m] for m in rows for _ in used],
+                lr=rate,
+                beta1=self.beta1,
+                beta2=self.beta2,
+                weight_decay=0.0,
+                eps=self.eps,
+                amsgrad=False,
+                maximize=False,
+            )
+
+    def _plain(self, used: list[int], lr: Tensor, active: Tensor | None) -> None:
+        """All members at once: lr m̂ / (√v̂ + ε) = rate m / (√v + small)."""
+        age = self.age.double()
+        age.clamp_(min=1)  # one that never stepped does not step now
+        first, root = 1 - self.beta1**age, (1 - self.beta2**age).sqrt()
+        live = torch.ones_like(lr) if active is None else active.float()
+        rate, small = (live * lr * root / first).float(), (self.eps * root).float()
+        for i in used:
+            p, m, v = (leaves[i] for leaves in self._leaves())
             g = p.grad
-            if g is None:  # a part of a user's module that is frozen or unused
-                continue
-            m.lerp_(g, 1 - self.beta1)
-            v.lerp_(torch.mul(g, g), 1 - self.beta2)
+            assert g is not None
+            m.lerp_(g, per_member(live * (1 - self.beta1), g))
+            v.lerp_(torch.mul(g, g), per_member(live * (1 - self.beta2), g))
             step = v.sqrt().add_(per_member(small, v))
             p.sub_(torch.div(m, step, out=step).mul_(per_member(rate, p)))
-
-    def _step_some(self, lr: Tensor, active: Tensor) -> None:
-        before = [[t.clone() for t in leaves] for leaves in (self.params, self.mean, self.square, [self.decay])]
-        self.step(lr)
-        after = (self.params, self.mean, self.square, [self.decay])
-        for olds, news in zip(before, after, strict=True):
-            for old, new in zip(olds, news, strict=True):
-                new.copy_(torch.where(per_member(active, new), new, old))
 
     def state(self) -> Tree:
         """The live tensors: `tree.take` copies them, `tree.copy` and `tree.put` write into them."""
         mean = {str(i): t for i, t in enumerate(self.mean)}
         square = {str(i): t for i, t in enumerate(self.square)}
-        return {"mean": mean, "square": square, "decay": self.decay}
+        return {"mean": mean, "square": square, "age": self.age}
 
 
 class RMSProp:

@@ -181,6 +181,26 @@ class TanhNormal:
         u = mean + log_std.exp() * noise
         return u.tanh(), self._log_prob(u, noise, log_std)
 
+    def sample_vjp(self, params: Params, noise: Tensor) -> tuple[Tensor, Tensor, Callable[[Tensor, Tensor], Params]]:
+        """`sample_log_prob`, and a function that pulls the gradients of both back to the parameters.
+
+        With u = μ + σ ε, a = tanh u:  ∂a / ∂u = 1 - a²,  ∂log π / ∂u = 2a,  ∂u / ∂log σ = σ ε,  ∂log π / ∂log σ = -1
+        """
+        mean, raw = params[0].split(self.actions, -1)
+        log_std = raw.clamp(*self.LOG_STD)
+        spread = log_std.exp() * noise
+        u = mean + spread
+        action = u.tanh()
+
+        def pull(g_action: Tensor, g_logp: Tensor) -> Params:
+            g_logp = g_logp.unsqueeze(-1)
+            g_u = (1 - action.square()).mul_(g_action).addcmul_(action, g_logp, value=2)
+            g_log_std = (g_u * spread).sub_(g_logp)
+            g_log_std.masked_fill_(log_std != raw, 0)
+            return (torch.cat([g_u, g_log_std], -1),)
+
+        return action, self._log_prob(u, noise, log_std), pull
+
     def log_prob(self, params: Params, action: Tensor) -> Tensor:
         mean, log_std = self._split(params)
         u = torch.atanh(action.clamp(-1 + 1e-6, 1 - 1e-6))

@@ -9,6 +9,11 @@ from podium.core.tree import Tree
 from podium.ops.shape import per_member
 
 
+def numbers(obs: Tensor) -> Tensor:
+    """Observations as float32; bytes (images) scaled to 0..1."""
+    return obs / 255 if obs.dtype == torch.uint8 else obs.float()
+
+
 class Running:
     """Mean and variance of all numbers seen so far, `[M, *shape]` (Chan et al. 1979, parallel form)."""
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from podium.algos.base import Algorithm, Batch
+from podium.core import tree
 from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.envs.base import VecEnv
@@ -18,21 +19,20 @@ class Collector:
     def __init__(self, env: VecEnv, algorithm: Algorithm, streams: Streams, steps: int) -> None:
         self.env, self._algorithm, self._streams = env, algorithm, streams
         self._rollout = Rollout(steps)
-        self._carry: Tree = {}
+        self.carry: Tree = {}  # leaves `[M, E, ...]`
         self.obs = env.reset(streams)
 
     @torch.no_grad()
     def collect(self) -> Batch:
         """T steps of every env, `[M, T, E, ...]`; valid until the next call."""
-        obs, carry, env, rollout = self.obs, self._carry, self.env, self._rollout
+        obs, carry, env, rollout = self.obs, self.carry, self.env, self._rollout
         for t in range(rollout.steps):
             out, carry = self._algorithm.act(obs, carry, explore=True)
-            action = out["action"]
-            step = env.step(action)
+            step = env.step(out["action"])
             rollout.write(
                 t,
                 obs=obs,
-                action=action,
+                **out,
                 reward=step.reward,
                 terminated=step.terminated,
                 truncated=step.truncated,
@@ -41,13 +41,20 @@ class Collector:
                 episode_length=step.episode.length,
             )
             obs = step.obs
-        self.obs, self._carry = obs.clone(), carry
+            if carry:
+                carry = fresh(carry, step.terminated | step.truncated)
+        self.obs, self.carry = obs.clone(), carry
         return rollout.data
 
     def restart(self) -> None:
         """End all episodes and begin new ones from the members' streams."""
-        self._algorithm.drop()
-        self.obs, self._carry = self.env.reset(self._streams), {}
+        self._algorithm.restart()
+        self.obs, self.carry = self.env.reset(self._streams), {}
+
+
+def fresh(carry: Tree, done: Tensor) -> Tree:
+    """Zero where an episode has ended, `done[M, E]`."""
+    return tree.map(lambda leaf: leaf.masked_fill(done.view(*done.shape, *(1,) * (leaf.ndim - 2)), 0), carry)
 
 
 def finished(batch: Batch) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,9 @@ from podium.core.tree import Tree
 from podium.evolve.turn import Evaluation, Outcome, Refill, Task
 from podium.roles.collector import Collector, finished
 from podium.roles.evaluator import Evaluator, Interrupted
+from podium.roles.learner import FromReplay, FromRollout
 
+Learner = FromRollout | FromReplay
 Report = dict[str, Tensor]
 """Metrics by name, each `[M]`."""
 
@@ -36,6 +38,7 @@ class Pod:
         streams: Streams,
         ids: Sequence[int],
         *,
+        learner: Learner | None = None,
         build: Callable[[int], Algorithm],
         fresh: Callable[[Sequence[int]], Tree] | None = None,
         horizon: int | None = None,
@@ -43,6 +46,7 @@ class Pod:
         schedule: Sequence[tuple[int, Mapping[str, float]]] = (),
     ) -> None:
         self.algorithm, self.collector, self.evaluator, self.streams = algorithm, collector, evaluator, streams
+        self.learner = learner or FromRollout(algorithm)
         self._build, self._fresh, self._horizon = build, fresh, horizon
         self._episodes, self._schedule = episodes, schedule
         self._some: dict[int, Algorithm] = {}
@@ -59,12 +63,12 @@ class Pod:
         for _ in range(updates):
             self._follow_schedule()
             batch = self.collector.collect()
-            metrics = self.algorithm.learn(batch, self._remaining())
+            metrics = self.learner.learn(batch, self._remaining()) or metrics
             count, returns = finished(batch)
             ended += count.cpu()
             total += returns.cpu()
             self.steps += batch["reward"][0].numel()
-            self.failed |= ~metrics.pop("finite").cpu()
+        self.failed |= ~self.learner.finite()
         return metrics | {"episodes": ended, "return": total / ended}  # NaN where no episode ended
 
     def _remaining(self) -> Tensor | None:
@@ -135,6 +139,7 @@ class Pod:
         if copied is not None:
             self.write([r.row for r in copies], copied)
         rows = torch.tensor([r.row for r in refills], dtype=torch.int64)
+        self.learner.clear([int(row) for row in rows if self.failed[row]])
         for name, values in self.algorithm.genes.items():
             new = torch.tensor([r.genes[name] for r in refills], dtype=values.dtype)
             values.index_copy_(0, rows.to(values.device), new.to(values.device))
@@ -176,13 +181,14 @@ class Pod:
     def restart(self) -> None:
         """End all episodes and begin new ones; what the rows had summed up over them ends, too."""
         self.collector.restart()
-        for total in tree.flatten(self.algorithm.slot()).values():
-            total.zero_()
+        self.learner.restart()
 
     def state(self) -> Tree:
         """Everything a resumed pod needs to go on as if nothing had happened."""
         slot: Tree = {
             "algorithm": self.algorithm.slot(),
+            "learner": self.learner.state(),
+            "carry": self.collector.carry,
             "streams": self.streams.state(),
             "steps": self.steps,
             "ids": self.ids,
@@ -198,6 +204,8 @@ class Pod:
         slot = state["slot"]
         tree.copy(self.algorithm.learnt(), state["learnt"])
         tree.copy(self.algorithm.slot(), slot["algorithm"])
+        self.learner.load(slot["learner"])
+        self.collector.carry = slot["carry"]
         self.streams.load(slot["streams"])
         for name in ("steps", "ids", "failed"):
             getattr(self, name).copy_(slot[name])

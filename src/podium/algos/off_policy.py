@@ -1,0 +1,153 @@
+"""What all learners with a replay have in common: their settings, what they see, how they act, how far they are."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from gymnasium.spaces import Box, Discrete
+from pydantic import Field
+from torch import Tensor
+
+from podium.algos.base import AlgoSettings, Batch, annealed
+from podium.core.errors import ConfigError
+from podium.core.hyper import GeneValue, gene
+from podium.core.spec import Spec
+from podium.core.streams import Block
+from podium.core.tree import Tree
+from podium.ops.norm import Running, numbers
+from podium.ops.returns import discounted
+
+AHEAD = 65_536
+"""Random numbers of a member that are drawn at once, about."""
+
+
+class OffPolicySettings(AlgoSettings):
+    """`algo.*` of every learner with a replay."""
+
+    lr: GeneValue = gene(3e-4, 1e-6, 1.0, search=(1e-5, 1e-2))
+    discount: GeneValue = gene(0.99, 0.5, 0.9999, "one-minus-log", most=1, search=(0.9, 0.999))
+    tau: GeneValue = gene(0.005, 1e-4, 1.0, most=1, search=(1e-3, 0.1))
+    max_norm: GeneValue = gene(None, 0.01, 100.0, optional=True)
+    alpha: GeneValue = gene(0.6, 0.0, 1.0, "linear", most=1)
+    beta: GeneValue = gene(0.4, 0.0, 1.0, "linear", most=1)
+
+    steps: int = Field(1, ge=1, description="steps of each env between two rounds of updates")
+    updates: int = Field(1, ge=1, description="updates in a round")
+    batch: int = Field(256, ge=1, description="what an update learns from, drawn from the replay")
+    warmup: int = Field(100, ge=0, description="steps of each member with random actions before it learns")
+    n_step: int = Field(1, ge=1, description="rewards that are summed up before the critics take over")
+    anneal: tuple[Literal["lr", "beta"], ...] = Field(
+        (), description="genes that move over the run: lr to 0, beta to 1"
+    )
+
+    def rows(self, envs: int) -> int:
+        return self.batch
+
+    def needs_discrete(self, spec: Spec) -> None:
+        if not isinstance(spec.action, Discrete):
+            raise ConfigError("algo.name", self.name, f"it chooses one of n actions, and this env takes {spec.action}")
+
+    def needs_box(self, spec: Spec) -> None:
+        box = spec.action
+        if not isinstance(box, Box) or len(box.shape) != 1:
+            raise ConfigError("algo.name", self.name, f"its actions are a list of numbers, and this env takes {box}")
+        if not box.is_bounded():
+            raise ConfigError("algo.name", self.name, f"it needs bounds of its actions, and this env has {box}")
+
+
+class OffPolicy:
+    """Normalisers of a stack, and the ages of its members: env steps and updates."""
+
+    def __init__(self, spec: Spec) -> None:
+        shape = spec.obs.shape or ()
+        self.size = math.prod(shape)
+        self.obs_stats = Running(spec.members, shape, spec.device) if spec.normalise_obs else None
+        self.return_stats = Running(spec.members, (), spec.device) if spec.normalise_reward else None
+        self.carried = torch.zeros(spec.members, spec.envs, device=spec.device)
+        self.acted, self.updates = torch.zeros(2, spec.members, dtype=torch.int64, device=spec.device)
+        self.blocks: dict[str, Block] = {}
+
+    def inputs(self, obs: Tensor) -> Tensor:
+        """`[M, ..., *O]` as a network takes it, `[M, B, O]`."""
+        obs = numbers(obs)
+        if self.obs_stats is not None:
+            obs = self.obs_stats.normalise(obs)
+        return obs.reshape(len(obs), -1, self.size)
+
+    def reward(self, batch: Batch) -> Tensor:
+        """`[M, B]`, in units of the returns' spread where that is asked for."""
+        return batch["reward"] if self.return_stats is None else self.return_stats.scale(batch["reward"])
+
+    def observe(self, rollout: Batch, discount: Tensor) -> None:
+        """Take a rollout `[M, T, E, ...]` into ages and statistics."""
+        self.acted += rollout["reward"][0].numel()
+        if self.obs_stats is not None:
+            self.obs_stats.update(numbers(rollout["obs"]).flatten(1, 2))
+        if self.return_stats is not None:
+            done = rollout["terminated"] | rollout["truncated"]
+            sums, carried = discounted(rollout["reward"], done, discount, self.carried)
+            self.carried.copy_(carried.nan_to_num(0.0, 0.0, 0.0))  # a row's next member must not inherit a NaN
+            self.return_stats.update(sums.flatten(1))
+
+    def due(self, delay: Tensor, active: Tensor | None) -> Tensor | None:
+        """Whose policy is updated now, `[M]`, of those that are active; None: everyone's."""
+        due: Tensor = self.updates % delay.long() == 0
+        if active is not None:
+            return due & active
+        return None if bool(due.all()) else due
+
+    def learnt(self) -> Tree:
+        stats = {"obs": self.obs_stats, "return": self.return_stats}
+        ages: Tree = {"acted": self.acted, "updates": self.updates}
+        return ages | {f"{name}_stats": s.state() for name, s in stats.items() if s is not None}
+
+    def slot(self) -> Tree:
+        return {"carried": self.carried}
+
+    def drawn(self) -> Tree:
+        """Random numbers that were drawn ahead and are not used yet, `[M, n, ...]`."""
+        return {name: rest for name, block in self.blocks.items() if (rest := block.rest()) is not None}
+
+    def redraw(self, drawn: Tree) -> None:
+        """Go on with what `drawn` returned."""
+        for name, block in self.blocks.items():
+            block.refill(drawn.get(name))
+
+    def restart(self) -> None:
+        self.carried.zero_()
+
+
+def ahead(numbers: int) -> int:
+    """How many draws of so many numbers are made at once."""
+    return max(1, AHEAD // max(1, numbers))
+
+
+def current(genes: dict[str, Tensor], names: tuple[str, ...], remaining: Tensor | None) -> dict[str, Tensor]:
+    """Genes as they are used now: annealed ones fall to 0 over the run, `beta` rises to 1."""
+    if remaining is None:
+        return genes
+    now = annealed(genes, tuple(name for name in names if name != "beta"), remaining)
+    return now | {"beta": 1 - (1 - genes["beta"]) * remaining} if "beta" in names else now
+
+
+def policy_rate(genes: dict[str, Tensor]) -> Tensor:
+    """The policy's learning rate, `[M]`: the critics', where it has none of its own."""
+    return torch.where(genes["policy_lr"].isinf(), genes["lr"], genes["policy_lr"])
+
+
+class Bounds:
+    """Actions of a Box in units of its bounds, -1..1."""
+
+    def __init__(self, box: Box, device: torch.device) -> None:
+        low, high = (torch.as_tensor(bound, dtype=torch.float32, device=device) for bound in (box.low, box.high))
+        self.size, self._middle, self._half = len(low), (low + high) / 2, (high - low) / 2
+
+    def to_env(self, unit: Tensor) -> Tensor:
+        return torch.addcmul(self._middle, unit, self._half)
+
+
+def uniform_of(noise: Tensor) -> Tensor:
+    """Standard normal numbers turned into even ones in (-1, 1): a random action from the noise that is there anyway."""
+    return torch.erf(noise / math.sqrt(2))

@@ -1,0 +1,92 @@
+"""An ensemble of critics for every member, `[M, K, ...]`, with its targets."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from podium.core import streams
+from podium.core.config import Section
+from podium.core.errors import ConfigError
+from podium.core.streams import Block, Generators
+from podium.core.tree import Tree
+from podium.nets.optim import Adam
+from podium.nets.policy_critic import NetSettings
+from podium.nets.towers import Towers
+from podium.ops import ensemble
+from podium.ops.grad import clip_by_norm, polyak
+
+Batch = dict[str, Tensor]
+DRAWN = 256
+"""Choices of a subset that are drawn at once."""
+
+
+class CriticSettings(Section):
+    """`critic.*`: the ensemble of critics of each member, for learners with a replay."""
+
+    count: int = Field(2, ge=1, description="critics of each member")
+    target: Literal["min", "mean", "subset"] = Field(
+        "min", description="what they bootstrap from: the least, the mean, or the least of a few drawn for each update"
+    )
+    subset: int = Field(2, ge=1, description="how many are drawn, for critic.target=subset")
+    policy: Literal["min", "mean", "first"] = Field("min", description="what the policy follows")
+
+    def check(self) -> None:
+        if self.target == "subset" and self.subset > self.count:
+            raise ConfigError("critic.subset", self.subset, f"at most critic.count, {self.count}")
+
+
+class Critics:
+    """K networks of every member, K targets that follow them, and their optimiser."""
+
+    def __init__(
+        self,
+        generators: Generators,
+        net: NetSettings,
+        settings: CriticSettings,
+        n_in: int,
+        n_out: int = 1,
+        device: torch.device | None = None,
+    ) -> None:
+        self.settings = settings
+        self.online = Towers(generators, net, n_in, n_out, settings.count, device)
+        self.target = self.online.twin()
+        self.optimiser = Adam(self.online.params)
+        self.drawn = Block(lambda: streams.uniform(generators, DRAWN, settings.count).to(device))
+
+    def next_values(self, x: Tensor) -> Tensor:
+        """All targets, or those that were drawn for this update: `[M, B, I]` -> `[M, S, B, A]`."""
+        if self.settings.target != "subset":
+            return self.target(x)
+        return self.target.some(x, ensemble.some(self.drawn.next(), self.settings.subset))
+
+    def bootstrap(self, q: Tensor) -> Tensor:
+        """One of what `next_values` gave: `[M, S, ...]` -> `[M, ...]`."""
+        return ensemble.combine(q, "mean" if self.settings.target == "mean" else "min")
+
+    def fit(self, x: Tensor, y: Tensor, batch: Batch, genes: Batch, scale: float) -> tuple[Tensor, Tensor]:
+        """One update that lowers scale Σ_k (Q_k(x) - y)²; the loss `[M]` and how far off they were, `[M, B]`."""
+        q, pull, _ = self.online.vjp(x)
+        error = q[..., 0] - y.unsqueeze(1)
+        g = error * batch["weight"].unsqueeze(1) if "weight" in batch else error
+        loss = (g * error).sum(1).mean(1).mul_(scale)
+        pull((g * (2 * scale / y.shape[1])).unsqueeze(-1))
+        self.step(genes, batch.get("active"))
+        return loss, error.abs().mean(1)
+
+    def step(self, genes: Batch, active: Tensor | None) -> None:
+        """One update from the gradient that a `vjp` of `online` has left; `max_norm` is infinite where none is set."""
+        if bool(genes["max_norm"].isfinite().any()):
+            clip_by_norm(self.online.params, genes["max_norm"])
+        self.optimiser.step(genes["lr"], active)
+
+    @torch.no_grad()
+    def follow(self, tau: Tensor) -> None:
+        """target <- (1 - τ) target + τ online"""
+        polyak(self.target.params, self.online.params, tau)
+
+    def learnt(self) -> Tree:
+        return {"critic": self.online.state(), "target": self.target.state(), "critic_adam": self.optimiser.state()}

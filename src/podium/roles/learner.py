@@ -1,0 +1,115 @@
+"""The learner: hands what was collected to the algorithm, at once or by way of a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from podium.algos.base import Algorithm, Batch
+from podium.algos.off_policy import OffPolicySettings, current
+from podium.core.tree import Tree
+from podium.replay.replay import Replay
+from podium.replay.settings import ReplaySettings
+
+Metrics = dict[str, Tensor]
+
+
+class FromRollout:
+    """Learns from every rollout once, and forgets it."""
+
+    saved = True
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self._algorithm, self._finite = algorithm, torch.tensor(True)
+
+    def learn(self, rollout: Batch, remaining: Tensor | None) -> Metrics:
+        """Metrics `[M]` of the last update."""
+        metrics = self._algorithm.learn(rollout, remaining)
+        self._finite = self._finite & metrics.pop("finite").cpu()
+        return metrics
+
+    def finite(self) -> Tensor:
+        """Whose numbers were finite ever since this was asked last, `[M]`, on the CPU."""
+        finite, self._finite = self._finite, torch.tensor(True)
+        return finite
+
+    def clear(self, rows: Sequence[int]) -> None:
+        """Forget what was collected by members that failed."""
+
+    def restart(self) -> None:
+        """All episodes end here."""
+
+    def state(self) -> Tree:
+        return {}
+
+    def load(self, state: Tree) -> None:
+        if state:
+            raise ValueError("a replay for an algorithm that has none")
+
+
+class FromReplay:
+    """Stores every rollout, then learns from batches of all that is stored."""
+
+    def __init__(self, algorithm: Any, settings: OffPolicySettings, stored: ReplaySettings, replay: Replay) -> None:
+        self._algorithm, self._settings, self._stored, self.replay = algorithm, settings, stored, replay
+        self._least = max(settings.warmup, settings.batch)
+        self._owed = 0.0  # updates, for a ratio that does not come out even
+
+    def learn(self, rollout: Batch, remaining: Tensor | None) -> Metrics:
+        """Metrics `[M]` of the last update; none while nobody has enough to learn from."""
+        algorithm, replay = self._algorithm, self.replay
+        replay.insert(rollout)
+        algorithm.core.observe(rollout, algorithm.genes["discount"])
+        ready = replay.size >= self._least
+        if not bool(ready.any()):
+            return {}
+        active = None if bool(ready.all()) else ready.to(rollout["reward"].device)
+        metrics: Metrics = {}
+        for _ in range(self._due(rollout["reward"][0].numel())):
+            genes = current(algorithm.genes, self._settings.anneal, remaining)
+            batch = replay.sample(genes["discount"], genes["beta"])
+            if active is not None:
+                batch["active"] = active
+            metrics = algorithm.learn(batch, remaining)
+            error = metrics.pop("error")
+            if self._stored.prioritised:
+                replay.prioritise(error, genes["alpha"])
+        return metrics
+
+    def _due(self, steps: int) -> int:
+        """Updates after so many steps of each member."""
+        if self._stored.ratio is None:
+            return self._settings.updates
+        self._owed += steps * self._stored.ratio / self._settings.batch
+        due = int(self._owed)
+        self._owed -= due
+        return due
+
+    def finite(self) -> Tensor:
+        found: Tensor = self._algorithm.finite().cpu()  # a weight that is not finite never is again
+        return found
+
+    def clear(self, rows: Sequence[int]) -> None:
+        self.replay.clear(rows)
+
+    def restart(self) -> None:
+        self.replay.cut()
+
+    @property
+    def saved(self) -> bool:
+        """Whether `state` holds the replay."""
+        return self.replay.saved_bytes <= self._stored.save_bytes
+
+    def state(self) -> Tree:
+        drawn, members = self._algorithm.core.drawn(), len(self._algorithm.genes["lr"])
+        owed = torch.full((members,), self._owed, dtype=torch.float64)
+        return {"drawn": drawn, "owed": owed} | ({"replay": self.replay.state()} if self.saved else {})
+
+    def load(self, state: Tree) -> None:
+        self._algorithm.core.redraw(state["drawn"])
+        self._owed = float(state["owed"][0])
+        if "replay" in state:
+            self.replay.load(state["replay"])
