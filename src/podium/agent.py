@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from podium import entrants
 from podium import experiment as experiments
+from podium.algos.base import proposed
 from podium.core import config, hyper, tree
 from podium.core.errors import ConfigError, PodiumError
 from podium.envs import make as envs
@@ -84,6 +85,10 @@ class Player:
 
     def _choose(self, obs: torch.Tensor, explore: bool = False) -> torch.Tensor:
         """`[1, E, *O]` -> actions `[1, E, ...]`, as a VecEnv takes them."""
+        raise NotImplementedError
+
+    def decide(self, obs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """`[B, *O]` -> the most likely `action` `[B, ...]`, counted from 0, and what it is chosen by, if it is told."""
         raise NotImplementedError
 
     @property
@@ -191,6 +196,9 @@ class Agent(Player):
         padded = torch.cat([obs, obs.new_zeros(1, -count % size, *obs.shape[2:])], 1)
         parts = [act(part, {}, explore=True)[0]["action"] for part in padded.split(size, 1)]
         return torch.cat(parts, 1)[:, :count]
+
+    def decide(self, obs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: x[0] for name, x in proposed(self._algorithm, obs[None]).items()}
 
 
 def _codes(id: str, kwargs: dict[str, Any]) -> tuple[Discrete, Array] | None:

@@ -69,9 +69,11 @@ class Ensemble(Player):
     `average`: in a Box the mean of their actions, else the best by the mean of their log-probabilities, or of their
     standardised action values. `vote`: what most of them choose, of equals the likelier. `mixture`: the best by the
     mean of their probabilities; in a Box the best of their modes. MultiDiscrete: each choice by itself.
+
+    Agents of one kind act as one stack, unless `stacked` is False.
     """
 
-    def __init__(self, agents: Sequence[Agent], how: str | None = None) -> None:
+    def __init__(self, agents: Sequence[Agent], how: str | None = None, stacked: bool = True) -> None:
         if not agents:
             raise ConfigError("members", [], "at least one")
         for agent in agents[1:]:
@@ -79,7 +81,7 @@ class Ensemble(Player):
         super().__init__(agents[0]._experiment, agents[0]._name)
         self.agents, self.members = tuple(agents), tuple(agent.member for agent in agents)
         self.step = max(agent.step for agent in agents)
-        self._groups = _groups(agents)
+        self._groups = _groups(agents) if stacked else [[agent] for agent in agents]
         self._stacks = [_stack(group) for group in self._groups]
         self._box, self._sizes = isinstance(self.action_space, Box), combine.sizes_of(self.action_space)
         self.how = ("average" if self._box else "mixture") if how is None else how
@@ -96,7 +98,6 @@ class Ensemble(Player):
         return self._draw(self._ask(obs[0]))[None]
 
     def decide(self, obs: Tensor) -> dict[str, Tensor]:
-        """`[B, *O]` -> `action` `[B, ...]` as algorithms have it, and of a mixture of choices the `probabilities`."""
         told = self._ask(obs)
         if self._box:
             return {"action": self._mean(told) if self.how == "average" else self._densest(told)}

@@ -20,8 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from podium import __version__
-from podium.agent import Agent, GuestAgent, load
-from podium.algos.base import proposed
+from podium.agent import Agent, Player, load
 from podium.core.errors import ConfigError, MissingExtra, PodiumError
 from podium.ensemble import Ensemble, best, dtype_of, for_env
 from podium.export_check import Outputs, check, reason
@@ -76,11 +75,10 @@ def export(
     onnx, onnxruntime = _packages()
     if ensemble is not None and member is not None:
         raise ConfigError("--ensemble", ensemble, "--member and --ensemble exclude each other")
-    player = load(run, member) if ensemble is None else Ensemble(best(Path(run), ensemble))
-    if isinstance(player, GuestAgent):
-        raise PodiumError(f"{run}: an agent of another library is exported by that library: podium.load(RUN).guest")
-    agents = player.agents if isinstance(player, Ensemble) else (player,)
-    outputs = _together(player) if isinstance(player, Ensemble) else _one(player)
+    agents = [_alone(run, member)] if ensemble is None else best(Path(run), ensemble)
+    # Each with an algorithm of its own: a graph cannot hold a user's module that was stacked.
+    player = agents[0] if ensemble is None else Ensemble(agents, stacked=False)
+    outputs = _outputs(player)
     model = _model(outputs, player.obs_space)
     onnx.helper.set_model_props(model, _about(agents))
     data = model.SerializeToString(deterministic=True)
@@ -112,6 +110,13 @@ def _packages() -> tuple[Any, Any]:
     return onnx, onnxruntime
 
 
+def _alone(run: str | Path, member: int | None) -> Agent:
+    agent = load(run, member)
+    if not isinstance(agent, Agent):
+        raise PodiumError(f"{run}: an agent of another library is exported by that library: podium.load(RUN).guest")
+    return agent
+
+
 def _about(agents: Sequence[Agent]) -> dict[str, str]:
     """For whoever comes upon the file."""
     members, steps = (", ".join(str(getattr(agent, name)) for agent in agents) for name in ("member", "step"))
@@ -121,23 +126,12 @@ def _about(agents: Sequence[Agent]) -> dict[str, str]:
 # ---- what is traced
 
 
-def _one(agent: Agent) -> Outputs:
-    """One member by itself: the action, and `logits`, or `mean` and `std`."""
-    to_env = for_env(agent.action_space)
+def _outputs(player: Player) -> Outputs:
+    """The action as the env takes it, and what else is told: `logits`, `mean` and `std`, or `probabilities`."""
+    to_env = for_env(player.action_space)
 
     def outputs(obs: Tensor) -> dict[str, Tensor]:
-        told = {name: x[0] for name, x in proposed(agent._algorithm, obs[None]).items()}
-        return told | {"action": to_env(told["action"])}
-
-    return outputs
-
-
-def _together(members: Ensemble) -> Outputs:
-    """Several members: the action, and `probabilities` where they are averaged."""
-    to_env = for_env(members.action_space)
-
-    def outputs(obs: Tensor) -> dict[str, Tensor]:
-        told = members.decide(obs)
+        told = player.decide(obs)
         return told | {"action": to_env(told["action"])}
 
     return outputs
