@@ -164,7 +164,8 @@ class Ensemble(Player):
         if self.how == "vote" or (self._box and self.how == "average"):
             return
         zeros = torch.zeros(1, *(self.obs_space.shape or ()), dtype=dtype_of(self.obs_space))
-        kinds = [next((n for n in ("logits", "values", "mean") if n in part), None) for part in self._ask(zeros)]
+        useful = ("mean",) if self._box else ("logits", "values")
+        kinds = [next((name for name in useful if name in part), None) for part in self._ask(zeros)]
         for group, kind in zip(self._groups, kinds, strict=True):
             if kind is None:
                 lacks, other = ("density", "average") if self._box else ("probabilities to average", "vote")
@@ -188,12 +189,16 @@ def _groups(agents: Sequence[Agent]) -> list[list[Agent]]:
     """Agents of one kind together, in the order in which each kind first comes."""
     groups: list[list[Agent]] = []
     for agent in agents:
-        kin = (group for group in groups if experiments.alike(group[0]._experiment, agent._experiment))
-        if (group := next(kin, None)) is None:
+        group = next((group for group in groups if _alike(group[0], agent)), None)
+        if group is None:
             groups.append([agent])
         else:
             group.append(agent)
     return groups
+
+
+def _alike(one: Agent, other: Agent) -> bool:
+    return one.obs_space == other.obs_space and experiments.alike(one._experiment, other._experiment)
 
 
 def _stack(group: Sequence[Agent]) -> Algorithm:

@@ -219,10 +219,10 @@ def _plan(algo: AlgoSettings) -> AlgoSettings:
 
 
 def alike(one: Experiment, other: Experiment) -> bool:
-    """Whether members of the two can act as one stack: they have the same algorithm, plan, networks and spaces."""
+    """Whether members of the two, given the same spaces, can be one stack: by algorithm, plan, nets, normalisers."""
 
     def kind(of: Experiment) -> tuple[Any, ...]:
-        return _plan(of.algo), of.net, of.env.normalise_obs, of.env.normalise_reward, spaces(of.env)
+        return _plan(of.algo), of.net, of.env.normalise_obs, of.env.normalise_reward
 
     return kind(one) == kind(other)
 
