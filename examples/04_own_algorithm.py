@@ -18,7 +18,8 @@ class Reinforce:
 
     def __init__(self, spec, settings, net, genes, streams):
         self.genes, self.core = genes, OnPolicy(spec, net, streams, settings.steps, log_std=0.0)
-        self.act, self.slot, self.optimiser = self.core.act, self.core.slot, Adam(self.core.net.params)
+        self.act, self.propose, self.slot = self.core.act, self.core.propose, self.core.slot
+        self.optimiser = Adam(self.core.net.params)
 
     def learn(self, batch, remaining=None):
         net, data = self.core.net, self.core.experience(batch, self.genes["discount"], lam=1.0)  # [M, T * E]

@@ -18,7 +18,7 @@ ORDER = """
     podium
     exporting
     export_check
-    resuming
+    resuming ensemble
     agent stack training
     placing
     pod_node

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 __version__ = "0.1.0"
-__all__ = ["Stack", "__version__", "evolve", "export", "front", "lineage", "load", "resume", "train"]
+__all__ = ["Stack", "__version__", "ensemble", "evolve", "export", "front", "lineage", "load", "resume", "train"]
 
 if TYPE_CHECKING:
     from podium.agent import load
+    from podium.ensemble import ensemble
     from podium.exporting import export
     from podium.report.documents import front, lineage
     from podium.resuming import resume
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Stack": "podium.stack",
+    "ensemble": "podium.ensemble",
     "export": "podium.exporting",
     "front": "podium.report.documents",
     "lineage": "podium.report.documents",

@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from podium import entrants
 from podium import experiment as experiments
+from podium.algos.base import proposed
 from podium.core import config, hyper, tree
 from podium.core.errors import ConfigError, PodiumError
 from podium.envs import make as envs
@@ -74,17 +75,21 @@ class GuestAgent:
         raise PodiumError(f"{self._experiment.algo.name}: play with the agent itself, podium.load(RUN).guest")
 
 
-class Agent:
-    """One member with what it had learnt when it was at its best. `step` is when that was."""
+class Player:
+    """What acts in an env: on one observation or a batch, for whole episodes, on film. `name` seeds the episodes."""
 
-    def __init__(self, experiment: Experiment, learnt: tree.Tree, path: Path, member: int, step: int) -> None:
-        self._algorithm = experiments.build_single(experiment)
-        tensors.match(learnt, self._algorithm.learnt(), path)
-        tree.copy(self._algorithm.learnt(), learnt)
-        self._experiment, self.member, self.step = experiment, member, step
-        env = experiment.env
+    def __init__(self, experiment: Experiment, name: str) -> None:
+        self._experiment, self._name, env = experiment, name, experiment.env
         self.obs_space, self.action_space = experiments.spaces(env)
         self._codes = _codes(env.id, env.kwargs)
+
+    def _choose(self, obs: torch.Tensor, explore: bool = False) -> torch.Tensor:
+        """`[1, E, *O]` -> actions `[1, E, ...]`, as a VecEnv takes them."""
+        raise NotImplementedError
+
+    def decide(self, obs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """`[B, *O]` -> the most likely `action` `[B, ...]`, counted from 0, and what it is chosen by, if it is told."""
+        raise NotImplementedError
 
     @property
     def env(self) -> str:
@@ -98,8 +103,7 @@ class Agent:
         """
         rows, single = self._rows(obs)
         x = torch.as_tensor(rows, device=self._experiment.train.device)
-        chosen = torch.cat([self._act(part, explore) for part in self._parts(x, explore)])[: len(x)]
-        action = self._for_env(chosen.cpu().numpy())
+        action = self._for_env(self._choose(x[None], explore)[0].cpu().numpy())
         if not single:
             return action
         return int(action[0]) if isinstance(self.action_space, Discrete) else action[0]
@@ -113,9 +117,7 @@ class Agent:
             raise ConfigError("--episodes", episodes, "a whole number of at least 1")
         evaluator = experiments.build_evaluator(self._world(env), seed, episodes)
         try:
-            done = evaluator.evaluate(
-                lambda obs: self._algorithm.act(obs, {}, explore=False)[0]["action"], [f"agent/{self.member}"], episodes
-            )
+            done = evaluator.evaluate(self._choose, [self._name], episodes)
         finally:
             evaluator.close()
         return np.asarray(done.returns[0].cpu().numpy())
@@ -167,17 +169,6 @@ class Agent:
             raise PodiumError(f"obs: {x.dtype} is not allowed; numbers are")
         return np.ascontiguousarray((x[None] if single else x).astype(self.obs_space.dtype, copy=False)), single
 
-    def _parts(self, x: torch.Tensor, explore: bool) -> list[torch.Tensor]:
-        """Noise is drawn for env.num rows at a time: to explore, observations come in parts of so many."""
-        if not explore:
-            return [x]
-        size = self._experiment.env.num
-        padded = torch.cat([x, x.new_zeros(-len(x) % size, *x.shape[1:])])
-        return list(padded.split(size)) or [x]
-
-    def _act(self, x: torch.Tensor, explore: bool) -> torch.Tensor:
-        return self._algorithm.act(x[None], {}, explore=explore)[0]["action"][0]
-
     def _for_env(self, action: Array) -> Array:
         space = self.action_space
         if isinstance(space, Discrete | MultiDiscrete):
@@ -185,6 +176,29 @@ class Agent:
         if isinstance(space, Box):
             return np.clip(action, space.low, space.high).astype(space.dtype, copy=False)
         return action
+
+
+class Agent(Player):
+    """One member with what it had learnt when it was at its best. `step` is when that was."""
+
+    def __init__(self, experiment: Experiment, learnt: tree.Tree, path: Path, member: int, step: int) -> None:
+        self._algorithm = experiments.build_single(experiment)
+        tensors.match(learnt, self._algorithm.learnt(), path)
+        tree.copy(self._algorithm.learnt(), learnt)
+        super().__init__(experiment, f"agent/{member}")
+        self.member, self.step = member, step
+
+    def _choose(self, obs: torch.Tensor, explore: bool = False) -> torch.Tensor:
+        act = self._algorithm.act
+        if not explore:
+            return act(obs, {}, explore=False)[0]["action"]
+        count, size = obs.shape[1], self._experiment.env.num  # noise is drawn for so many rows at a time
+        padded = torch.cat([obs, obs.new_zeros(1, -count % size, *obs.shape[2:])], 1)
+        parts = [act(part, {}, explore=True)[0]["action"] for part in padded.split(size, 1)]
+        return torch.cat(parts, 1)[:, :count]
+
+    def decide(self, obs: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: x[0] for name, x in proposed(self._algorithm, obs[None]).items()}
 
 
 def _codes(id: str, kwargs: dict[str, Any]) -> tuple[Discrete, Array] | None:

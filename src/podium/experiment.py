@@ -271,10 +271,23 @@ def _fresh(experiment: Experiment, ids: Sequence[int]) -> Tree:
 
 def build_single(experiment: Experiment, members: int = 1) -> Algorithm:
     """An algorithm of its own, to load learnt rows into and to act with. Its genes come with what was learnt."""
-    plain = {name: getattr(experiment.algo, name) for name in type(experiment.algo).model_fields}
-    plan = {name: value for name, value in plain.items() if name not in hyper.genes(experiment.algo)}
-    fixed = experiment.model_copy(update={"algo": type(experiment.algo)(**plan)})
+    fixed = experiment.model_copy(update={"algo": _plan(experiment.algo)})
     return build_algorithm(fixed, members, Streams(experiment.seed, range(members)), range(members))
+
+
+def _plan(algo: AlgoSettings) -> AlgoSettings:
+    """The settings of an algorithm with its genes as they are by default."""
+    plain = {name: getattr(algo, name) for name in type(algo).model_fields}
+    return type(algo)(**{name: value for name, value in plain.items() if name not in hyper.genes(algo)})
+
+
+def alike(one: Experiment, other: Experiment) -> bool:
+    """Whether members of the two, given the same spaces, can be one stack: by algorithm, plan, nets, normalisers."""
+
+    def kind(of: Experiment) -> tuple[Any, ...]:
+        return _plan(of.algo), of.net, of.env.normalise_obs, of.env.normalise_reward
+
+    return kind(one) == kind(other)
 
 
 def build_evaluator(

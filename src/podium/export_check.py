@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, MultiDiscrete
 from torch import Tensor
 
 from podium import experiment as experiments
-from podium.agent import Agent
+from podium.agent import Player
 from podium.core.errors import PodiumError
 from podium.core.streams import Streams
+from podium.ops.combine import sizes_of
 
 Array = np.ndarray[Any, Any]
 Outputs = Callable[[Tensor], dict[str, Tensor]]
@@ -26,24 +26,24 @@ ENVS, STEPS, WIDE = 4, 64, 10
 """Observations to check: of so many envs and steps, and as many from up to so many deviations beyond those."""
 
 
-def check(onnxruntime: Any, data: bytes, outputs: Outputs, agents: Sequence[Agent]) -> tuple[int, float]:
-    """Refuse a graph that acts otherwise than `outputs`; the observations it was given, and the largest difference."""
-    rows = observations(agents[0])
-    return len(rows), compare(_run(onnxruntime, data, rows), _expected(outputs, agents, rows), agents[0].action_space)
+def check(onnxruntime: Any, data: bytes, outputs: Outputs, player: Player) -> tuple[int, float]:
+    """Refuse a graph that acts otherwise than `player`; the observations it was given, and the largest difference."""
+    rows = observations(player)
+    return len(rows), compare(_run(onnxruntime, data, rows), _expected(outputs, player, rows), player.action_space)
 
 
 @torch.no_grad()
-def observations(agent: Agent) -> Array:
-    """Half from episodes of the member's own, half from anywhere in the space up to far beyond those, `[B, *O]`."""
-    env, seen = experiments.build_env(agent._experiment, 1, ENVS), []
+def observations(player: Player) -> Array:
+    """Half from episodes of the player's own, half from anywhere in the space up to far beyond those, `[B, *O]`."""
+    env, seen = experiments.build_env(player._experiment, 1, ENVS), []
     try:
         obs = env.reset(Streams(0, ["export"]))
         for _ in range(STEPS):
             seen.append(obs[0].cpu().numpy().copy())
-            obs = env.step(agent._algorithm.act(obs, {}, explore=False)[0]["action"]).obs
+            obs = env.step(player._choose(obs)).obs
     finally:
         env.close()
-    space: Any = agent.obs_space
+    space: Any = player.obs_space
     real = np.concatenate(seen).astype(space.dtype, copy=False)
     margin = WIDE * (real.std(0, dtype=np.float64) + 1)
     low, high = np.maximum(space.low, real.min(0) - margin), np.minimum(space.high, real.max(0) + margin)
@@ -65,13 +65,10 @@ def _run(onnxruntime: Any, data: bytes, rows: Array) -> dict[str, Array]:
 
 
 @torch.no_grad()
-def _expected(outputs: Outputs, agents: Sequence[Agent], rows: Array) -> dict[str, Array]:
-    """The same by torch, and the actions by `Agent.act`, unless they come of probabilities that it does not tell."""
+def _expected(outputs: Outputs, player: Player, rows: Array) -> dict[str, Array]:
+    """The same by torch, and the actions by `act`."""
     expected = {name: x.numpy() for name, x in outputs(torch.from_numpy(rows)).items()}
-    if "probabilities" not in expected:
-        acts = np.stack([agent.act(rows) for agent in agents])
-        expected["action"] = acts.mean(0).astype(acts.dtype) if len(acts) > 1 else acts[0]
-    return expected
+    return expected | {"action": player.act(rows)}
 
 
 def compare(found: dict[str, Array], expected: dict[str, Array], space: gym.Space[Any]) -> float:
@@ -104,16 +101,9 @@ def _tied(expected: dict[str, Array], space: gym.Space[Any]) -> Array:
     scores = next((expected[name] for name in ("logits", "probabilities") if name in expected), None)
     if scores is None:
         return np.zeros(expected["action"].shape, np.bool_)
-    ordered = [np.sort(part, -1) for part in np.split(scores, np.cumsum(sizes(space))[:-1], -1)]
+    ordered = [np.sort(part, -1) for part in np.split(scores, np.cumsum(sizes_of(space))[:-1], -1)]
     gaps = [part[:, -1] - part[:, -2] if part.shape[1] > 1 else np.zeros(len(part)) for part in ordered]
     return np.stack(gaps, -1).reshape(expected["action"].shape) < _limit(scores)
-
-
-def sizes(space: Any) -> list[int]:
-    """How many options each choice has; in a Box there are none."""
-    if isinstance(space, Box):
-        return []
-    return [int(n) for n in space.nvec] if isinstance(space, MultiDiscrete) else [int(space.n)]
 
 
 def reason(error: BaseException) -> str:

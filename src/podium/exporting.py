@@ -7,9 +7,8 @@ description. Before the file is written onnxruntime must act as Podium does: see
 from __future__ import annotations
 
 import logging
-import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
@@ -17,19 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
-from gymnasium.spaces import Box
 from torch import Tensor, nn
 
 from podium import __version__
-from podium.agent import Agent, load
-from podium.algos.on_policy import OnPolicy
+from podium.agent import Agent, Player, load
 from podium.core.errors import ConfigError, MissingExtra, PodiumError
-from podium.export_check import Outputs, check, reason, sizes
-from podium.ops.dist import Normal
+from podium.ensemble import Ensemble, best, dtype_of, for_env
+from podium.export_check import Outputs, check, reason
 from podium.store import files
-from podium.store.run import Run
 
 OPSET = 18  # what torch's exporter is written in; onnxruntime reads it since 1.14
 
@@ -80,16 +75,14 @@ def export(
     onnx, onnxruntime = _packages()
     if ensemble is not None and member is not None:
         raise ConfigError("--ensemble", ensemble, "--member and --ensemble exclude each other")
-    ids = [member] if ensemble is None else _best(Path(run), ensemble)
-    loaded = [load(run, id) for id in ids]
-    agents = [agent for agent in loaded if isinstance(agent, Agent)]
-    if len(agents) < len(loaded):
-        raise PodiumError(f"{run}: an agent of another library is exported by that library: podium.load(RUN).guest")
-    outputs = _one(agents[0]) if ensemble is None else _together(agents)
-    model = _model(outputs, agents[0].obs_space)
+    agents = [_alone(run, member)] if ensemble is None else best(Path(run), ensemble)
+    # Each with an algorithm of its own: a graph cannot hold a user's module that was stacked.
+    player = agents[0] if ensemble is None else Ensemble(agents, stacked=False)
+    outputs = _outputs(player)
+    model = _model(outputs, player.obs_space)
     onnx.helper.set_model_props(model, _about(agents))
     data = model.SerializeToString(deterministic=True)
-    checked, difference = check(onnxruntime, data, outputs, agents)
+    checked, difference = check(onnxruntime, data, outputs, player)
     try:
         files.write_atomic(path, data)
     except OSError as error:
@@ -117,17 +110,11 @@ def _packages() -> tuple[Any, Any]:
     return onnx, onnxruntime
 
 
-def _best(run: Path, text: str) -> list[int]:
-    """Ids of the best K members that have a snapshot; `text` is top:K."""
-    found = re.fullmatch(r"top:([1-9][0-9]*)", text)
-    if found is None:
-        raise ConfigError("--ensemble", text, "top:K, the best K of the leaderboard")
-    with Run.open(run) as folder:
-        ranked = [int(row["id"]) for row in folder.ledger.top() if row["fitness"] is not None]
-        ids = [id for id in ranked if folder.snapshot_path(id).exists()]
-    if int(found[1]) > len(ids):
-        raise ConfigError("--ensemble", text, f"K is at most {len(ids)}: so many members of this run have a snapshot")
-    return ids[: int(found[1])]
+def _alone(run: str | Path, member: int | None) -> Agent:
+    agent = load(run, member)
+    if not isinstance(agent, Agent):
+        raise PodiumError(f"{run}: an agent of another library is exported by that library: podium.load(RUN).guest")
+    return agent
 
 
 def _about(agents: Sequence[Agent]) -> dict[str, str]:
@@ -139,68 +126,15 @@ def _about(agents: Sequence[Agent]) -> dict[str, str]:
 # ---- what is traced
 
 
-def _decide(agent: Agent, obs: Tensor) -> dict[str, Tensor]:
-    """A member's most likely `action`, as its algorithm has it, and the parameters of its distribution, if any."""
-    algorithm: Any = agent._algorithm
-    core, x = getattr(algorithm, "core", None), obs[None]
-    if not (isinstance(core, OnPolicy) and algorithm.act == core.act):
-        return {"action": algorithm.act(x, {}, explore=False)[0]["action"][0]}
-    params = core.net.policy(core._inputs(x))  # as its `act` does, once for both
-    action, first = core.net.dist.mode(params)[0], params[0][0]
-    if isinstance(core.net.dist, Normal):
-        return {"action": action, "mean": first, "std": params[1].exp().expand_as(first)}
-    return {"action": action, "logits": first}
-
-
-def _one(agent: Agent) -> Outputs:
-    """One member by itself: the action, and `logits`, or `mean` and `std`."""
-    for_env = _for_env(agent.action_space)
+def _outputs(player: Player) -> Outputs:
+    """The action as the env takes it, and what else is told: `logits`, `mean` and `std`, or `probabilities`."""
+    to_env = for_env(player.action_space)
 
     def outputs(obs: Tensor) -> dict[str, Tensor]:
-        decided = _decide(agent, obs)
-        return decided | {"action": for_env(decided["action"])}
+        told = player.decide(obs)
+        return told | {"action": to_env(told["action"])}
 
     return outputs
-
-
-def _together(agents: Sequence[Agent]) -> Outputs:
-    """Several members: in a Box the mean of their actions, else the best choice by the mean of their probabilities."""
-    space = agents[0].action_space
-    for_env, options = _for_env(space), sizes(space)
-    exact = _dtype(np.result_type(np.float32, space.dtype))
-
-    def mean(obs: Tensor) -> dict[str, Tensor]:
-        actions = torch.stack([for_env(_decide(agent, obs)["action"]) for agent in agents])
-        return {"action": actions.mean(0, dtype=exact).to(actions.dtype)}
-
-    def vote(obs: Tensor) -> dict[str, Tensor]:
-        logits = torch.stack([_logits(agent, obs) for agent in agents])
-        choices = [part.softmax(-1).mean(0) for part in logits.split(options, -1)]
-        action = torch.stack([choice.argmax(-1) for choice in choices], -1)
-        return {"action": for_env(action.reshape(-1, *(space.shape or ()))), "probabilities": torch.cat(choices, -1)}
-
-    return mean if isinstance(space, Box) else vote
-
-
-def _logits(agent: Agent, obs: Tensor) -> Tensor:
-    decided = _decide(agent, obs)
-    if "logits" not in decided:
-        raise PodiumError(f"member {agent.member} has no probabilities to average, so it cannot be in an ensemble")
-    return decided["logits"]
-
-
-def _for_env(space: Any) -> Callable[[Tensor], Tensor]:
-    """From an algorithm's action `[B, ...]` to what the env takes, as `Agent.act` has it."""
-    if not isinstance(space, Box):
-        start = torch.as_tensor(space.start)
-        return lambda action: action + start
-    exact, dtype = _dtype(np.result_type(np.float32, space.dtype)), _dtype(space.dtype)
-    low, high = (torch.as_tensor(bound).to(exact) for bound in (space.low, space.high))
-    return lambda action: action.to(exact).clamp(low, high).to(dtype)
-
-
-def _dtype(dtype: Any) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
 class _Traced(nn.Module):
@@ -217,7 +151,7 @@ class _Traced(nn.Module):
 @torch.no_grad()
 def _model(outputs: Outputs, space: gym.Space[Any]) -> Any:
     """The graph for any number of observations, with nothing in it of the machine it was made on."""
-    obs = torch.zeros(2, *(space.shape or ()), dtype=_dtype(space.dtype))
+    obs = torch.zeros(2, *(space.shape or ()), dtype=dtype_of(space))
     names, shapes = list(outputs(obs)), {"obs": {0: torch.export.Dim.DYNAMIC}}
     try:
         with _quiet():

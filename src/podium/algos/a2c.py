@@ -73,7 +73,7 @@ class A2C:
         self.core = OnPolicy(spec, net, streams, settings.steps, settings.log_std)
         params, rmsprop = self.core.net.params, settings.optimiser == "rmsprop"
         self.optimiser: RMSProp | Adam = RMSProp(params, eps=1e-5) if rmsprop else Adam(params, eps=1e-5)
-        self.act = self.core.act
+        self.act, self.propose = self.core.act, self.core.propose
 
     def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
         genes = annealed(self.genes, self.settings.anneal, remaining)

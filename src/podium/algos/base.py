@@ -45,6 +45,13 @@ class Algorithm(Protocol):
     def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
         """`[M, E, *O]` -> what was decided (`action` `[M, E, ...]`) and the carry for the next step."""
 
+    def propose(self, obs: Tensor) -> dict[str, Tensor]:
+        """`[M, E, *O]` -> the most likely `action`, and the parameters of what it would be drawn from, `[M, E, ...]`.
+
+        `logits` (for each choice, one after another), or `mean` and `std` (in the env's units), or `values` (of each
+        action, where there is no distribution), or nothing more. Callers use `proposed`: a user's may not have it.
+        """
+
     def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
         """Learn from one rollout, or one batch of a replay, as `needs` says. `remaining[M]` falls from 1 to 0.
 
@@ -59,6 +66,15 @@ class Algorithm(Protocol):
 
     def restart(self) -> None:
         """All episodes have ended: forget what was summed up over them, and numbers drawn for a rollout that broke."""
+
+
+def proposed(algorithm: Algorithm, obs: Tensor) -> dict[str, Tensor]:
+    """What an algorithm proposes; of one that cannot say, the action alone."""
+    if hasattr(algorithm, "propose"):
+        owners = [getattr(method, "__self__", None) for method in (algorithm.propose, algorithm.act)]
+        if owners[0] is owners[1]:  # else somebody replaced `act`, and `propose` speaks for what it was
+            return algorithm.propose(obs)
+    return {"action": algorithm.act(obs, {}, explore=False)[0]["action"]}
 
 
 def annealed(genes: dict[str, Tensor], names: tuple[str, ...], remaining: Tensor | None) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.policy_critic import NetSettings, PolicyCritic
+from podium.ops.dist import Normal
 from podium.ops.norm import Running, numbers
 from podium.ops.returns import discounted, gae
 
@@ -37,6 +38,15 @@ class OnPolicy:
         params = self.net.policy(self._inputs(obs))
         dist = self.net.dist
         return {"action": dist.sample(params, self.noise.next()) if explore else dist.mode(params)}, carry
+
+    @torch.no_grad()
+    def propose(self, obs: Tensor) -> dict[str, Tensor]:
+        """`[M, E, *O]` -> the most likely `action`, and `logits`, or `mean` and `std`."""
+        params, dist = self.net.policy(self._inputs(obs)), self.net.dist
+        action, first = dist.mode(params), params[0]
+        if isinstance(dist, Normal):
+            return {"action": action, "mean": first, "std": params[1].exp().unsqueeze(1).expand_as(first)}
+        return {"action": action, "logits": first}
 
     def _inputs(self, obs: Tensor) -> Tensor:
         """`[M, ..., *O]` as the network takes it, `[M, B, O]`."""

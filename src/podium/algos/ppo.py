@@ -106,7 +106,7 @@ class PPO:
         self.settings, self.genes, self._streams = settings, genes, streams
         self.core = OnPolicy(spec, net, streams, settings.steps, settings.log_std)
         self.optimiser = Adam(self.core.net.params, eps=1e-5)
-        self.act = self.core.act
+        self.act, self.propose = self.core.act, self.core.propose
 
     def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
         with torch.inference_mode(not self.core.net.autograd):

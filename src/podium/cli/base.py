@@ -39,6 +39,10 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder."
 MemberId = Annotated[
     int | None, typer.Option("--member", metavar="ID", help="A member, not the champion.", show_default=False)
 ]
+BestOf = Annotated[
+    str | None,
+    typer.Option("--ensemble", metavar="top:K", help="The best K members together.", show_default=False),
+]
 EnvId = Annotated[
     str | None,
     typer.Option(

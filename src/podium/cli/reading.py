@@ -4,35 +4,64 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podium.cli.base import EnvId, Json, MemberId, Plot, RunPath, Seed, app, ledger_of, print_json
-from podium.core.errors import PodiumError
+from podium.cli.base import BestOf, EnvId, Json, MemberId, Plot, RunPath, Seed, app, ledger_of, print_json
+from podium.core.errors import ConfigError, PodiumError
+
+if TYPE_CHECKING:
+    from podium.agent import Agent, GuestAgent
+    from podium.ensemble import Ensemble
 
 
 @app.command("eval")
 def evaluate(
     run: RunPath,
     member: MemberId = None,
+    ensemble: BestOf = None,
+    how: Annotated[
+        str | None,
+        typer.Option(
+            "--how", metavar="RULE", help="How these act as one: average, vote or mixture.", show_default=False
+        ),
+    ] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to play.")] = 100,
     env: EnvId = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Evaluate the champion's best snapshot, with its most likely actions."""
-    from podium.agent import load
-
-    agent = load(run, member)
-    row = {"member": agent.member, "steps": agent.step, "env": env or agent.env, "episodes": episodes}
-    row |= _statistics(agent.evaluate(episodes, env, seed).tolist())
+    """Evaluate the champion's best snapshot, or the best members together, with the most likely actions."""
+    who, about = _alone(run, member, how) if ensemble is None else _together(run, member, ensemble, how)
+    row = about | {"steps": who.step, "env": env or who.env, "episodes": episodes}
+    row |= _statistics(who.evaluate(episodes, env, seed).tolist())
     if as_json:
         print_json(row)
     else:
-        print(f"member {row['member']} of {run}, as it was at step {row['steps']:,}, on {row['env']}:")
+        alone = f"member {row['member']} of {run}, as it was at step {row['steps']:,}"
+        together = f"members {', '.join(map(str, row['members']))} of {run} as one, by {row['how']}"
+        print(f"{alone if ensemble is None else together}, on {row['env']}:")
         print(f"  {row['mean']:.2f} ± {row['std']:.2f} over {episodes} episodes")
         print("  " + "  ".join(f"{name} {row[name]:.2f}" for name in ("iqm", "median", "min", "max")))
+
+
+def _alone(run: Path, member: int | None, how: str | None) -> tuple[Agent | GuestAgent, dict[str, Any]]:
+    from podium.agent import load
+
+    if how is not None:
+        raise ConfigError("--how", how, "it goes with --ensemble top:K")
+    agent = load(run, member)
+    return agent, {"member": agent.member, "members": [agent.member], "how": None}
+
+
+def _together(run: Path, member: int | None, top: str, how: str | None) -> tuple[Ensemble, dict[str, Any]]:
+    from podium.ensemble import Ensemble, best
+
+    if member is not None:
+        raise ConfigError("--ensemble", top, "--member and --ensemble exclude each other")
+    together = Ensemble(best(run, top), how)
+    return together, {"member": None, "members": list(together.members), "how": together.how}
 
 
 def _statistics(returns: list[float]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from podium.cli.base import EnvId, Json, MemberId, RunPath, Seed, app, print_json
+from podium.cli.base import BestOf, EnvId, Json, MemberId, RunPath, Seed, app, print_json
 
 
 @app.command()
@@ -48,10 +48,7 @@ def play(
 def export(
     run: RunPath,
     member: MemberId = None,
-    ensemble: Annotated[
-        str | None,
-        typer.Option("--ensemble", metavar="top:K", help="The best K members together.", show_default=False),
-    ] = None,
+    ensemble: BestOf = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", metavar="FILE", help="FILE.onnx; else RUN.onnx.", show_default=False),
