@@ -39,6 +39,19 @@ MEANING = {
     "algo.epochs": "passes over each rollout",
     "algo.normalise_advantage": "standardise the advantages of each batch",
     "algo.optimiser": "the rule that applies gradients",
+    "algo.tau": "τ: how far the targets move towards the critics at each of their updates",
+    "algo.alpha": "how much priorities count, for `replay.prioritised=true`; 0: not at all",
+    "algo.beta": "how much of the bias that priorities bring is corrected; 1: all of it",
+    "algo.policy_lr": "learning rate of the policy; null: `algo.lr`",
+    "algo.noise": "deviation of the noise on actions, in units of half their range",
+    "algo.target_noise": "deviation of the noise on the targets' actions",
+    "algo.target_clip": "the largest noise on the targets' actions",
+    "algo.delay": "updates of the critics for each one of the policy",
+    "algo.temperature": "α, the weight of the entropy: fixed, or where members begin",
+    "algo.target_entropy": "the entropy that α is learnt for; null: minus the size of an action, or 98 % of the most",
+    "algo.epsilon": "share of random actions at the beginning",
+    "algo.epsilon_end": "share of random actions in the end",
+    "algo.epsilon_steps": "steps of a member from one to the other",
 }
 """For settings that carry no description of their own."""
 

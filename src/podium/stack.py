@@ -11,12 +11,12 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 
 from podium import experiment as experiments
-from podium.algos.base import Algorithm
 from podium.compose import compose
 from podium.core import machine, tree
 from podium.core.errors import PodiumError
 from podium.core.streams import Streams
 from podium.replay.rollout import Rollout
+from podium.roles.collector import fresh
 from podium.store import tensors
 
 Array = np.ndarray[Any, Any]
@@ -38,20 +38,24 @@ class Stack:
         self._shape = self.obs_space.shape or ()
         self.members, self.envs = experiment.train.members, experiment.env.num
         self._streams = Streams(experiment.seed, range(self.members))
-        self.algorithm = self._build()
+        self._build()
         self._rollout, self._filled = Rollout(experiment.algo.steps), 0
-        self._pending: tuple[Tensor, Tensor] | None = None
+        self._pending: dict[str, Tensor] | None = None
         self.steps = 0  # of each member
 
-    def _build(self) -> Algorithm:
-        return experiments.build_algorithm(self.experiment, self.members, self._streams, range(self.members))
+    def _build(self) -> None:
+        members = range(self.members)
+        self.algorithm = experiments.build_algorithm(self.experiment, self.members, self._streams, members)
+        self._learner = experiments.build_learner(self.experiment, self.algorithm, self._streams)
+        self._carry: tree.Tree = {}
 
     def act(self, obs: Any, explore: bool = True) -> Array:
         """Actions for `obs`, as the envs take them: sampled and remembered for `store`, or the most likely ones."""
         x = self._tensor("obs", obs, self._shape, self.obs_space.dtype)
-        action = self.algorithm.act(x, {}, explore=explore)[0]["action"]
+        out, carry = self.algorithm.act(x, self._carry, explore=explore)
+        action = out["action"]
         if explore:
-            self._pending = x, action
+            self._pending, self._carry = {"obs": x, **out}, carry
         flat = np.ndim(obs) == len(self._shape) + 1
         return self._for_env((action.flatten(0, 1) if flat else action).cpu().numpy())
 
@@ -62,15 +66,16 @@ class Stack:
         """
         if self._pending is None or self.ready:
             raise PodiumError(f"store: call {'learn' if self.ready else 'act'} first")
-        (obs, action), self._pending = self._pending, None
+        pending, self._pending = self._pending, None
         over = self._tensor("terminated", terminated, (), np.bool_)
+        cut = self._tensor("truncated", truncated, (), np.bool_) & ~over
+        self._carry = fresh(self._carry, over | cut)
         self._rollout.write(
             self._filled,
-            obs=obs,
-            action=action,
+            **pending,
             reward=self._tensor("reward", reward, (), np.float32),
             terminated=over,
-            truncated=self._tensor("truncated", truncated, (), np.bool_) & ~over,
+            truncated=cut,
             last=self._tensor("last", last, self._shape, self.obs_space.dtype),
         )
         self._filled += 1
@@ -82,7 +87,10 @@ class Stack:
         return self._filled == self._rollout.steps
 
     def learn(self) -> dict[str, Array]:
-        """Learn from the stored steps and forget them; metrics `[M]`. A member that is not `finite` has failed."""
+        """Learn from the stored steps; metrics `[M]`, or few while a replay fills. One that is not `finite` has failed.
+
+        Without a replay the steps are then forgotten.
+        """
         if not self.ready:
             raise PodiumError(f"learn: {self._filled} of {self._rollout.steps} steps are stored (algo.steps)")
         self._filled, horizon = 0, self.experiment.stop.steps
@@ -90,24 +98,38 @@ class Stack:
         remaining = (
             torch.full((self.members,), 1 - before / horizon).clamp_(min=0).to(self._device) if horizon else None
         )
-        return {name: x.cpu().numpy() for name, x in self.algorithm.learn(self._rollout.data, remaining).items()}
+        metrics = self._learner.learn(self._rollout.data, remaining)
+        return {name: x.cpu().numpy() for name, x in (metrics | {"finite": self._learner.finite()}).items()}
 
     def save(self, path: str | Path) -> None:
-        """Keep what was learnt, and the random streams. Steps that were not learnt from are not kept."""
+        """Keep what was learnt, the random streams, and a replay that is not too large (replay.save_bytes).
+
+        Steps that were not learnt from are not kept.
+        """
         tensors.save(Path(path), self._state(), {"steps": self.steps}, "stack")
 
     def load(self, path: str | Path) -> None:
         """Go on from what `save` kept of a stack with the same settings."""
         state, info = tensors.load(Path(path), "stack")
-        tensors.match(state, self._state(), Path(path))
-        self.algorithm = self._build()  # a fresh one, without noise drawn for steps that were never taken
+        fixed = ("learnt", "slot", "streams")
+        mine = self._state()
+        tensors.match({name: state[name] for name in fixed}, {name: mine[name] for name in fixed}, Path(path))
+        self._build()  # a fresh one, without noise drawn for steps that were never taken
         tree.copy(self.algorithm.learnt(), state["learnt"])
         tree.copy(self.algorithm.slot(), state["slot"])
         self._streams.load(state["streams"])
+        self._learner.load(state["learner"])
+        self._carry = state["carry"]
         self.steps, self._filled, self._pending = info["steps"], 0, None
 
     def _state(self) -> tree.Tree:
-        return {"learnt": self.algorithm.learnt(), "slot": self.algorithm.slot(), "streams": self._streams.state()}
+        return {
+            "learnt": self.algorithm.learnt(),
+            "slot": self.algorithm.slot(),
+            "streams": self._streams.state(),
+            "learner": self._learner.state(),
+            "carry": self._carry,
+        }
 
     def _tensor(self, name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Tensor:
         """`[M, E, *shape]`, copied."""
