@@ -42,7 +42,7 @@ def plain(towers: Towers, x: Tensor) -> Tensor:
 @EACH
 def test_gradients_are_autograds(name: str) -> None:
     towers, x = make(name), inputs().requires_grad_()
-    out, pull, _ = towers.vjp(x.detach())
+    out, pull = towers.vjp(x.detach())
     assert out.shape == (M, N, B, OUT) and torch.allclose(out, towers(x.detach()))
     g = torch.randn(out.shape, generator=torch.Generator().manual_seed(2))
     expected = torch.autograd.grad(plain(towers, x), [*towers.params, x], g)
@@ -50,8 +50,11 @@ def test_gradients_are_autograds(name: str) -> None:
     for p, e in zip(towers.params, expected, strict=False):
         assert torch.allclose(p.grad, e, atol=1e-5)
     before = [p.grad.clone() for p in towers.params]
-    _, _, pull_input = towers.vjp(x.detach())
-    assert torch.allclose(pull_input(g), expected[-1], atol=1e-5)
+    same, pull_input = towers.input_vjp(x.detach())
+    assert torch.allclose(pull_input(g), expected[-1], atol=1e-5) and torch.equal(same, out)
+    first, pull_input = towers.input_vjp(x.detach(), first=True)
+    (alone,) = torch.autograd.grad(plain(towers, x)[:, :1], x, g[:, :1])
+    assert torch.allclose(pull_input(g[:, :1]), alone, atol=1e-5) and torch.allclose(first, out[:, :1], atol=1e-6)
     assert all(torch.equal(p.grad, b) for p, b in zip(towers.params, before, strict=True))
 
 

@@ -28,7 +28,6 @@ from podium.nets.critics import Critics, CriticSettings
 from podium.nets.optim import Adam
 from podium.nets.policy_critic import NetSettings
 from podium.nets.towers import Towers
-from podium.ops import ensemble
 from podium.ops.grad import polyak
 from podium.ops.shape import per_member
 
@@ -104,7 +103,7 @@ class DDPG:
     def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
         core, active = self.core, batch.get("active")
         obs, y = core.inputs(batch["obs"]), self._target(batch)
-        critic, error = self.critics.fit(torch.cat([obs, batch["action"]], -1), y, batch, genes, scale=1.0)
+        critic, error = self.critics.fit(core.obs_action(obs, batch), y, batch, genes, scale=1.0)
         core.updates += 1 if active is None else active
         metrics = {"critic": critic, "value": y.mean(1), "error": error}
         due = core.due(genes["delay"], active) if "delay" in genes else active
@@ -126,14 +125,13 @@ class DDPG:
 
     def _improve(self, obs: Tensor, genes: dict[str, Tensor], active: Tensor | None) -> Tensor:
         """One update of the policy; its loss `[M]`."""
-        raw, pull, _ = self.policy.vjp(obs)
+        raw, pull = self.policy.vjp(obs)
         action = raw[:, 0].tanh()
-        q, _, pull_action = self.critics.online.vjp(torch.cat([obs, action], -1))
-        q, how = q[..., 0], self.critics.settings.policy
-        g = pull_action((ensemble.share(q, how) / -q.shape[-1]).unsqueeze(-1))[..., obs.shape[-1] :]
+        q, pull_q = self.critics.follow_up(torch.cat([obs, action], -1))
+        g = pull_q(torch.full_like(q, -1 / q.shape[1]))[..., obs.shape[-1] :]
         pull(torch.ops.aten.tanh_backward(g, action).unsqueeze(1))
         self.policy_adam.step(policy_rate(genes), active)
-        return -ensemble.combine(q, how).mean(1)
+        return -q.mean(1)
 
     def finite(self) -> Tensor:
         """Which members' weights are all finite, `[M]`."""

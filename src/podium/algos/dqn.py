@@ -131,7 +131,7 @@ class DQN:
 
     def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
         active, target = batch.get("active"), self._target(batch)
-        out, pull, _ = self.critics.online.vjp(self.core.inputs(batch["obs"]))
+        out, pull = self.critics.online.vjp(self.core.inputs(batch["obs"]))
         returns = self._returns(out)
         chosen = batch["action"][:, None, :, None, None]
         x = torch.take_along_dim(returns, chosen, -2).squeeze(-2)

@@ -76,6 +76,12 @@ class OffPolicy:
             obs = self.obs_stats.normalise(obs)
         return obs.reshape(len(obs), -1, self.size)
 
+    def obs_action(self, obs: Tensor, batch: Batch) -> Tensor:
+        """What a critic takes, `[M, B, O + A]`; a replay has it side by side."""
+        if "obs_action" in batch and self.obs_stats is None:
+            return batch["obs_action"]
+        return torch.cat([obs, batch["action"]], -1)
+
     def reward(self, batch: Batch) -> Tensor:
         """`[M, B]`, in units of the returns' spread where that is asked for."""
         return batch["reward"] if self.return_stats is None else self.return_stats.scale(batch["reward"])

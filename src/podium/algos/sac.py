@@ -26,7 +26,6 @@ from podium.nets.critics import Critics, CriticSettings
 from podium.nets.optim import Adam
 from podium.nets.policy_critic import NetSettings
 from podium.nets.towers import Towers
-from podium.ops import ensemble
 from podium.ops.dist import TanhNormal
 from podium.ops.shape import per_member
 
@@ -97,7 +96,7 @@ class SAC:
         obs, noise = core.inputs(batch["obs"]), self._pairs.next()
         alpha = self.temperature.now(genes)
         y = self._target(batch, alpha, noise[:, 0])
-        critic, error = self.critics.fit(torch.cat([obs, batch["action"]], -1), y, batch, genes, scale=0.5)
+        critic, error = self.critics.fit(core.obs_action(obs, batch), y, batch, genes, scale=0.5)
         metrics = {"critic": critic, "value": y.mean(1), "temperature": alpha, "error": error}
         core.updates += 1 if active is None else active
         due = core.due(genes["delay"], active)
@@ -110,12 +109,12 @@ class SAC:
         self, obs: Tensor, noise: Tensor, alpha: Tensor, genes: dict[str, Tensor], due: Tensor | None
     ) -> dict[str, Tensor]:
         """One update of policy and temperature."""
-        params, pull, _ = self.policy.vjp(obs)
+        params, pull = self.policy.vjp(obs)
         action, logp, pull_params = self._dist.sample_vjp((params[:, 0],), noise)
-        q, _, pull_action = self.critics.online.vjp(torch.cat([obs, action], -1))
-        q, how, size = q[..., 0], self.critics.settings.policy, logp.shape[1]
-        loss = (per_member(alpha, logp) * logp - ensemble.combine(q, how)).mean(1)
-        g_action = pull_action((ensemble.share(q, how) / -size).unsqueeze(-1))[..., obs.shape[-1] :]
+        q, pull_q = self.critics.follow_up(torch.cat([obs, action], -1))
+        loss = (per_member(alpha, logp) * logp - q).mean(1)
+        size = q.shape[1]
+        g_action = pull_q(torch.full_like(q, -1 / size))[..., obs.shape[-1] :]
         (g,) = pull_params(g_action, per_member(alpha / size, logp).expand_as(logp))
         pull(g.unsqueeze(1))
         self.policy_adam.step(policy_rate(genes), due)

@@ -110,7 +110,7 @@ class DiscreteSAC:
 
     def _fit(self, obs: Tensor, y: Tensor, batch: Batch, genes: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """One update of the critics; their loss `[M]`, how far off they were, `[M, B]`, and their values before."""
-        q, pull, _ = self.critics.online.vjp(obs)
+        q, pull = self.critics.online.vjp(obs)
         chosen = batch["action"][:, None, :, None].expand(-1, q.shape[1], -1, -1)
         error = q.gather(-1, chosen)[..., 0] - y.unsqueeze(1)
         g = error * batch["weight"].unsqueeze(1) if "weight" in batch else error
@@ -122,7 +122,7 @@ class DiscreteSAC:
         self, obs: Tensor, q: Tensor, alpha: Tensor, genes: dict[str, Tensor], due: Tensor | None
     ) -> dict[str, Tensor]:
         """One update of policy and temperature. By the logits J = Σ π f has the gradient π (f - J)."""
-        logits, pull, _ = self.policy.vjp(obs)
+        logits, pull = self.policy.vjp(obs)
         logp = logits[:, 0].log_softmax(-1)
         p = logp.exp()
         f = per_member(alpha, logp) * logp - ensemble.combine(q, self.critics.settings.policy)

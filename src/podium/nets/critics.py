@@ -15,7 +15,7 @@ from podium.core.streams import Block, Generators
 from podium.core.tree import Tree
 from podium.nets.optim import Adam
 from podium.nets.policy_critic import NetSettings
-from podium.nets.towers import Towers
+from podium.nets.towers import PullInput, Towers
 from podium.ops import ensemble
 from podium.ops.grad import clip_by_norm, polyak
 
@@ -67,9 +67,16 @@ class Critics:
         """One of what `next_values` gave: `[M, S, ...]` -> `[M, ...]`."""
         return ensemble.combine(q, "mean" if self.settings.target == "mean" else "min")
 
+    def follow_up(self, x: Tensor) -> tuple[Tensor, PullInput]:
+        """What the policy is to follow, `[M, B]`, and a function from its gradient to that of `x`."""
+        how = self.settings.policy
+        q, pull = self.online.input_vjp(x, first=how == "first")
+        q = q[..., 0]
+        return ensemble.combine(q, how), lambda g: pull((ensemble.share(q, how) * g.unsqueeze(1)).unsqueeze(-1))
+
     def fit(self, x: Tensor, y: Tensor, batch: Batch, genes: Batch, scale: float) -> tuple[Tensor, Tensor]:
         """One update that lowers scale Σ_k (Q_k(x) - y)²; the loss `[M]` and how far off they were, `[M, B]`."""
-        q, pull, _ = self.online.vjp(x)
+        q, pull = self.online.vjp(x)
         error = q[..., 0] - y.unsqueeze(1)
         g = error * batch["weight"].unsqueeze(1) if "weight" in batch else error
         loss = (g * error).sum(1).mean(1).mul_(scale)

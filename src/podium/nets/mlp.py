@@ -115,6 +115,7 @@ class Mlp:
         self.params = [self.weight]
         rows = weight.detach()
         self._all = self._layers(rows.flatten(0, 1))
+        self._grad: Tensor | None = None  # made when there is one
         self._tower = [self._layers(rows[:, n]) for n in range(rows.shape[1])]
         self.extra = self._parts(rows[:, 0])["extra"]
 
@@ -147,7 +148,7 @@ class Mlp:
         outputs = self._outputs(self._forward(self._all, saved[0], saved))
 
         def pull(*grads: Tensor) -> None:
-            self.weight.grad = self._pull(grads, saved, False)[0]
+            self._pull(grads, saved, False)
 
         return outputs, pull
 
@@ -163,22 +164,21 @@ class Mlp:
         out: Tensor = self._forward(layers, _repeat(x, towers), None).unflatten(0, (len(x), -1)).mT
         return out
 
-    def together_vjp(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor], None], Callable[[Tensor], Tensor]]:
-        """`together`, and two functions of the output's gradient, of which one may be called, once.
-
-        The first sets `weight.grad`; the second leaves the weights alone and returns the gradient of `x`.
-        """
+    def together_vjp(self, x: Tensor) -> tuple[Tensor, Callable[[Tensor], None]]:
+        """`together`, and a function that takes the output's gradient and sets `weight.grad`, once."""
         saved = [_repeat(x, len(self.heads))]
         out = self._forward(self._all, saved[0], saved).unflatten(0, (len(x), -1)).mT
 
         def pull(g: Tensor) -> None:
-            none = g.new_zeros(g.shape[0] * g.shape[1], 0)
-            self.weight.grad = self._backward(g.mT.flatten(0, 1), saved, none, False)[0]
+            self._backward(g.mT.flatten(0, 1), saved, None, False)
 
-        def pull_input(g: Tensor) -> Tensor:
-            return self._backward_input(g.mT.flatten(0, 1), saved)
+        return out, pull
 
-        return out, pull, pull_input
+    def input_vjp(self, x: Tensor, first: bool = False) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """`together`, or the first tower alone, and a function from the output's gradient to that of `x`, once."""
+        layers, saved = self._tower[0] if first else self._all, [_repeat(x, 1 if first else len(self.heads))]
+        out = self._forward(layers, saved[0], saved).unflatten(0, (len(x), -1)).mT
+        return out, lambda g: self._backward_input(layers, g.mT.flatten(0, 1), saved)
 
     def tower(self, n: int, x: Tensor) -> Tensor:
         """One tower alone, without gradient: `[M, B, I]` -> `[M, B, A]`."""
@@ -206,22 +206,30 @@ class Mlp:
                 saved.append(h)
         return torch.baddbmm(head.bias.mT, head.weight, h.mT)
 
-    def _pull(self, grads: Sequence[Tensor], saved: list[Tensor], need_x: bool) -> tuple[Tensor, Tensor | None]:
-        """From the gradients of the outputs: that of the weights `[M, N, Q]`, and of the input `[M, B, I]`."""
+    def _pull(self, grads: Sequence[Tensor], saved: list[Tensor], need_x: bool) -> Tensor | None:
+        """From the gradients of the outputs: sets that of the weights, and returns that of the input `[M, B, I]`."""
         members, towers = self.weight.shape[:2]
         g = grads[0].new_zeros(members, towers, max(self.heads), grads[0].shape[1])
         for grad, tower, size in zip(grads, g.unbind(1), self.heads, strict=False):
             tower.narrow(1, 0, size).copy_(grad.mT)
-        extra = g.new_zeros(members, towers, self.extra.shape[1])
-        if self.extra.shape[1]:
-            extra[:, 0] = grads[towers]
-        return self._backward(g.flatten(0, 1), saved, extra.flatten(0, 1), need_x)
+        return self._backward(g.flatten(0, 1), saved, grads[towers] if self.extra.shape[1] else None, need_x)
 
-    def _backward(self, g: Tensor, saved: list[Tensor], extra: Tensor, need_x: bool) -> tuple[Tensor, Tensor | None]:
-        """From the gradient `[R, A, B]` of the head down to weights and input; uses up `saved`."""
+    def _gradient(self) -> Tensor:
+        """The gradient of the weights: always the same tensor, which each backward pass writes over."""
+        if self._grad is None:
+            with torch.inference_mode(False):
+                self._grad = torch.zeros_like(self.weight, requires_grad=False)
+        return self._grad
+
+    def _backward(self, g: Tensor, saved: list[Tensor], extra: Tensor | None, need_x: bool) -> Tensor | None:
+        """From the gradient `[R, A, B]` of the head down to the weights' and the input's; uses up `saved`."""
         *hidden, head = self._all
         h = saved.pop()
-        parts = [extra, g.sum(2), torch.bmm(g, h).flatten(1)]  # filled from the last to the first
+        parts = [g.sum(2), torch.bmm(g, h).flatten(1)]  # filled from the last to the first
+        if extra is not None:  # of the first tower
+            every = g.new_zeros(*self.weight.shape[:2], extra.shape[1])
+            every[:, 0] = extra
+            parts.insert(0, every.flatten(0, 1))
         below: Tensor | None = torch.bmm(g.mT, head.weight) if hidden or need_x else None
         for i in reversed(range(len(hidden))):
             weight, _, gain, _ = hidden[i]
@@ -234,12 +242,14 @@ class Mlp:
             h = saved.pop()
             parts += [g.sum(1), _outer(g, h).flatten(1)]
             below = torch.bmm(g, weight) if i or need_x else None
-        grad = torch.cat(parts[::-1], 1).view_as(self.weight)
-        return grad, below.unflatten(0, (len(self.weight), -1)).sum(1) if below is not None else None
+        grad = self._gradient()
+        torch.cat(parts[::-1], 1, out=grad.flatten(0, 1))
+        self.weight.grad = grad
+        return below.unflatten(0, (len(self.weight), -1)).sum(1) if below is not None else None
 
-    def _backward_input(self, g: Tensor, saved: list[Tensor]) -> Tensor:
+    def _backward_input(self, layers: list[Layer], g: Tensor, saved: list[Tensor]) -> Tensor:
         """From the gradient `[R, A, B]` of the head to that of the input `[M, B, I]`, past the weights."""
-        *hidden, head = self._all
+        *hidden, head = layers
         below = torch.bmm(g.mT, head.weight)
         for weight, _, gain, _ in reversed(hidden):
             g = self.activation.backward(below, saved.pop())
@@ -291,5 +301,8 @@ class _Towers(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad, grad_x = ctx.mlp._pull(grads, list(ctx.saved_tensors), ctx.needs_input_grad[1])
+        mlp = ctx.mlp
+        before, mlp._grad = (mlp.weight.grad, mlp._grad), None  # autograd's is a tensor of its own
+        grad_x = mlp._pull(grads, list(ctx.saved_tensors), ctx.needs_input_grad[1])
+        grad, (mlp.weight.grad, mlp._grad) = mlp._grad, before
         return grad, grad_x, None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from podium.core.tree import Tree
 from podium.ops.shape import per_member
+
+_Call = tuple[float, tuple[list[Tensor], ...]]
+"""A learning rate, and what the kernel takes: parameters, gradients, moments, nothing, and ages."""
 
 
 class Adam:
@@ -24,7 +28,10 @@ class Adam:
         self.mean = [torch.zeros_like(p, requires_grad=False) for p in self.params]
         self.square = [torch.zeros_like(p, requires_grad=False) for p in self.params]
         self.age = torch.zeros(len(self.params[0]), device=self.params[0].device)
-        self._rows = [list(zip(*(t.detach().unbind(0) for t in leaves), strict=True)) for leaves in self._leaves()]
+        self._rows = [[t.detach().unbind(0) for t in leaves] for leaves in self._leaves()]
+        self._ages = self.age.unbind(0)
+        self._key: Any = None
+        self._calls: list[_Call] = []
 
     def _leaves(self) -> tuple[list[Tensor], ...]:
         return self.params, self.mean, self.square
@@ -41,22 +48,13 @@ class Adam:
 
     def _fused(self, used: list[int], lr: Tensor, active: Tensor | None) -> None:
         """Members with the same learning rate in one call."""
-        together: dict[float, list[int]] = {}
-        which = range(len(lr)) if active is None else active.nonzero().flatten().tolist()
-        rates = lr.tolist()
-        for m in which:
-            together.setdefault(rates[m], []).append(m)
-        params, mean, square = self._rows
-        grads = list(zip(*(self.params[i].grad.unbind(0) for i in used), strict=True))  # type: ignore[union-attr]
-        ages = self.age.unbind(0)
-        for rate, rows in together.items():
+        rates, which = lr.tolist(), None if active is None else active.tolist()
+        key = (rates, which, [id(self.params[i].grad) for i in used])
+        if key != self._key:
+            self._key, self._calls = key, self._groups(used, rates, which)
+        for rate, tensors in self._calls:
             torch._fused_adam_(
-                [params[m][i] for m in rows for i in used],
-                [g for m in rows for g in grads[m]],
-                [mean[m][i] for m in rows for i in used],
-                [square[m][i] for m in rows for i in used],
-                [],
-                [ages[m] for m in rows for _ in used],
+                *tensors,
                 lr=rate,
                 beta1=self.beta1,
                 beta2=self.beta2,
@@ -65,6 +63,19 @@ class Adam:
                 amsgrad=False,
                 maximize=False,
             )
+
+    def _groups(self, used: list[int], rates: list[float], which: list[bool] | None) -> list[_Call]:
+        """The tensors of each call; kept for the next step, which is most often the same."""
+        grads = [self.params[i].grad.unbind(0) for i in used]  # type: ignore[union-attr]
+        params, mean, square = ([rows[i] for i in used] for rows in self._rows)
+        calls = []
+        for rate in dict.fromkeys(rates):
+            rows = [m for m, other in enumerate(rates) if other == rate and (which is None or which[m])]
+            each = [[leaf[m] for m in rows for leaf in leaves] for leaves in (params, grads, mean, square)]
+            ages = [self._ages[m] for m in rows for _ in used]
+            if rows:
+                calls.append((rate, (*each, [], ages)))
+        return calls
 
     def _plain(self, used: list[int], lr: Tensor, active: Tensor | None) -> None:
         """All members at once: lr m̂ / (√v̂ + ε) = rate m / (√v + small)."""

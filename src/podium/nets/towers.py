@@ -72,14 +72,18 @@ class Towers:
             return self._net.together(x, which)
         return torch.take_along_dim(self(x), which[:, :, None, None], 1)
 
-    def vjp(self, x: Tensor) -> tuple[Tensor, Pull, PullInput]:
-        """All of them, and two functions of the output's gradient, of which one may be called, once.
+    def input_vjp(self, x: Tensor, first: bool = False) -> tuple[Tensor, PullInput]:
+        """All of them, or the first alone, and a function from the output's gradient to that of `x`, once."""
+        if isinstance(self._net, Mlp):
+            return self._net.input_vjp(x, first)
+        x = x.detach().requires_grad_()
+        out = self._net(x)[:, : 1 if first else None]
+        return out.detach(), lambda g: torch.autograd.grad(out, x, g)[0]
 
-        The first sets `.grad` of the weights; the second leaves them alone and returns the gradient of `x`.
-        """
+    def vjp(self, x: Tensor) -> tuple[Tensor, Pull]:
+        """All of them, and a function that takes the output's gradient and sets `.grad` of the weights, once."""
         if isinstance(self._net, Mlp):
             return self._net.together_vjp(x)
-        x = x.detach().requires_grad_()
         out = self._net(x)
 
         def pull(g: Tensor) -> None:
@@ -88,7 +92,7 @@ class Towers:
             for p, grad in zip(wanted, grads, strict=True):
                 p.grad = grad
 
-        return out.detach(), pull, lambda g: torch.autograd.grad(out, x, g)[0]
+        return out.detach(), pull
 
     def twin(self) -> Towers:
         """A network of its own with the same weights: a target."""

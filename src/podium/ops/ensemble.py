@@ -21,8 +21,12 @@ def share(q: Tensor, how: How) -> Tensor:
     """∂ combine(q) / ∂q, `[M, K, ...]`."""
     if how == "mean":
         return torch.full_like(q, 1 / q.shape[1])
-    chosen = q.argmin(1, keepdim=True) if how == "min" else torch.zeros_like(q[:, :1], dtype=torch.int64)
-    return torch.zeros_like(q).scatter_(1, chosen, 1.0)
+    if how == "min":
+        least = (q == q.amin(1, keepdim=True)).float()
+        return least.div_(least.sum(1, keepdim=True))  # equal ones share
+    first = torch.zeros_like(q)
+    first[:, 0] = 1
+    return first
 
 
 def some(u: Tensor, count: int) -> Tensor:
