@@ -18,6 +18,7 @@ from podium.evolve.population import Population
 from podium.evolve.rows import Kind, Place, Seat
 from podium.evolve.settings import EvolveSettings
 from podium.evolve.tournament import Tournament
+from podium.fleet import wire
 from podium.guests.base import is_guest
 from podium.nets.policy_critic import NetSettings
 from podium.roles.evaluator import MEASURES
@@ -130,6 +131,9 @@ def _check(experiment: Evolution) -> None:
     for i, kind in enumerate(kinds(experiment)):
         with _named(evolve, i):
             experiments.check(kind)
+        if experiment.fleet.kind != "inline" and kind.replay.save_bytes > wire.LARGEST // 2:
+            allowed = f"at most {wire.LARGEST // 2}: it goes to the driver in one message"
+            raise ConfigError("replay.save_bytes", kind.replay.save_bytes, allowed)
     names = [name.removeprefix("-") for name in evolve.objectives]
     known = (*MEASURES, *experiments.build_env(experiment, 1, 1).objectives) if names else MEASURES
     for name in names:

@@ -39,6 +39,10 @@ _STATISTICAL = (
     "resume is statistical: this env cannot save its state, so the stop ended episodes that a run without it would not"
 )
 
+_FORGOTTEN = (
+    "resume is statistical: the replay was larger than replay.save_bytes and was not saved; members fill it anew"
+)
+
 
 @dataclass(frozen=True)
 class _Saved:
@@ -105,10 +109,18 @@ def _resume(
             sink.open(run, saved.info["events"])
             if not saved.info["exact"] and not saved.info["scheduled"]:
                 sink.note(_STATISTICAL)
+            if any(_forgetful(pod["slot"]) for pod in saved.state["pods"].values()):
+                sink.note(_FORGOTTEN)
             if isinstance(experiment, Evolution) and experiment.evolve.seconds is not None:
                 sink.note("resume is statistical: evolve.seconds makes ready points depend on the clock")
             sink.note(f"resumed from step {driver.step:,}")
             return finish(driver, sink, experiment)
+
+
+def _forgetful(slot: tree.Tree) -> bool:
+    """Whether a pod's replay is not part of its checkpoint."""
+    learner = slot.get("learner", {})
+    return bool(learner) and "replay" not in learner
 
 
 def _check_steps(run: Path, stop: int | None, step: int | None) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 from podium.core.errors import PodiumError
 
 VERSION = 1
-LARGEST = 1 << 30
+LARGEST = 2 << 30
 """Bytes of a message, over all its frames."""
 FRAMES = 1 << 16
 """Frames of a message."""

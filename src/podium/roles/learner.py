@@ -69,14 +69,20 @@ class FromReplay:
         active = None if bool(ready.all()) else ready.to(rollout["reward"].device)
         metrics: Metrics = {}
         for _ in range(self._due(rollout["reward"][0].numel())):
-            genes = current(algorithm.genes, self._settings.anneal, remaining)
-            batch = replay.sample(genes["discount"], genes["beta"])
-            if active is not None:
-                batch["active"] = active
-            metrics = algorithm.learn(batch, remaining)
-            error = metrics.pop("error")
-            if self._stored.prioritised:
-                replay.prioritise(error, genes["alpha"])
+            metrics = self.update(remaining, active)
+        return metrics
+
+    def update(self, remaining: Tensor | None = None, active: Tensor | None = None) -> Metrics:
+        """One update of the members that are `active` `[M]`, or of all."""
+        algorithm, replay = self._algorithm, self.replay
+        genes = current(algorithm.genes, self._settings.anneal, remaining)
+        batch = replay.sample(genes["discount"], genes["beta"])
+        if active is not None:
+            batch["active"] = active
+        metrics: Metrics = algorithm.learn(batch, remaining)
+        error = metrics.pop("error")
+        if self._stored.prioritised:
+            replay.prioritise(error, genes["alpha"])
         return metrics
 
     def _due(self, steps: int) -> int:
