@@ -17,7 +17,7 @@ from podium.replay.priorities import Priorities
 from podium.replay.ring import Batch, Ring
 from podium.replay.settings import ReplaySettings
 
-DRAWN = 2**14  # numbers that a member draws at once
+DRAWN = 2**13  # numbers that a member draws at once
 _LARGEST = 1 - 2.0**-32  # of a number drawn: times a capacity it must not round up to it
 
 
