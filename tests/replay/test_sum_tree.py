@@ -51,6 +51,20 @@ def test_nothing_of_priority_0_is_drawn_whatever_the_rounding(data: st.DataObjec
     assert all(row[i] > 0 for i in found[0].tolist())
 
 
+def test_nothing_of_priority_0_is_drawn_at_the_seam_of_two_blocks() -> None:
+    """Numbers that point at the very end of each block, next to a leaf of 0 on either side, and at its neighbours."""
+    p = torch.rand(40, 30, BLOCK, generator=torch.Generator().manual_seed(0)) ** 4
+    p[..., 0] = p[..., -1] = 0
+    tree = SumTree(40, 30 * BLOCK, CPU)
+    tree.load(p.flatten(1))
+    upto = tree.sums.cumsum(1)
+    for k in range(30):
+        seam = upto[:, k : k + 1] / upto[:, -1:]
+        for u in (seam, seam * (1 - 2.0**-52), seam * (1 + 2.0**-52)):
+            found = tree.sample(u.clamp(max=ALMOST_1))
+            assert (tree.read(found) > 0).all()
+
+
 @given(st.data(), SIZES)
 def test_updates_keep_the_sums_exact(data: st.DataObject, size: int) -> None:
     tree, plain = SumTree(2, size, CPU), [[0.0] * size for _ in range(2)]

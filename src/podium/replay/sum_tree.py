@@ -52,7 +52,7 @@ class SumTree:
         target = torch.minimum((u + self._strata).mul_(total / u.shape[1]), total * _BELOW)
         # The first block whose upper end lies above the target: its sum cannot be 0.
         block = torch.searchsorted(upto, target, right=True).clamp_(max=sums.shape[1] - 1)
-        target.sub_(upto.gather(1, block).sub_(sums.gather(1, block)))
+        target.sub_(upto.gather(1, block).sub_(sums.gather(1, block))).clamp_(min=0)
         inside = self._rows.index_select(0, (block + self._base).view(-1)).cumsum(-1, dtype=torch.float64)
         target = torch.minimum(target.view(-1), inside[:, -1] * _BELOW)  # rounding must not lead out of the block
         leaf = torch.searchsorted(inside, target[:, None], right=True).view(u.shape)
