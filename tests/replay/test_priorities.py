@@ -32,7 +32,7 @@ def test_weights_are_those_of_the_formula() -> None:
         ring.prioritise(torch.randn(2, 16) * 3, torch.tensor([0.6, 1.0]))
     p = leaves(ring).double().clone()
     x = ring.sample(ONES, beta)
-    slot = ring.priorities._slot
+    slot = ring.priorities.slot
     for m in range(2):
         P, N = p[m] / p[m].sum(), 40
         w = (N * P[slot[m]]) ** -float(beta[m])
@@ -45,7 +45,7 @@ def test_priorities_are_those_of_the_formula_and_stay_until_drawn_again() -> Non
     alpha, error = torch.tensor([0.6, 0.9]), torch.randn(2, 16)
     before = leaves(ring).clone()
     ring.sample(ONES, ONES)
-    slot = ring.priorities._slot.clone()
+    slot = ring.priorities.slot.clone()
     ring.prioritise(error, alpha)
     for m in range(2):
         drawn = set(slot[m].tolist())
@@ -80,20 +80,20 @@ def test_alpha_0_is_uniform_with_weights_of_1() -> None:
         ring.prioritise(torch.randn(2, 40) * 100, torch.zeros(2))
         assert (x["weight"] == 1).all()
         for m in range(2):  # 40 strata over 40 steps: each once
-            assert sorted(ring.priorities._slot[m].tolist()) == list(range(40))
+            assert sorted(ring.priorities.slot[m].tolist()) == list(range(40))
 
 
 def test_steps_come_in_proportion_to_their_priorities() -> None:
     _, ring = prepared(40)
     for _ in range(30):
         ring.sample(ONES, ONES)
-        error = decode(ring.ring.batch(ring.priorities._slot, ONES, 1)["obs"]).float() % 7
+        error = decode(ring.ring.batch(ring.priorities.slot, ONES, 1)["obs"]).float() % 7
         ring.prioritise(error, ONES)
     p = leaves(ring).double()
     counts = torch.zeros(2, 40)
     for _ in range(1000):
         ring.sample(ONES, ONES)
-        counts += torch.stack([row.bincount(minlength=40) for row in ring.priorities._slot])
+        counts += torch.stack([row.bincount(minlength=40) for row in ring.priorities.slot])
     assert torch.allclose(counts.double() / 40_000, p / p.sum(1, keepdim=True), atol=2e-3)
 
 
@@ -103,7 +103,7 @@ def test_what_is_written_over_or_cleared_keeps_no_priority() -> None:
     ring.clear([0])
     ring.prioritise(torch.full((2, 16), 7.0), ONES)  # of steps that member 0 no longer has
     assert not leaves(ring)[0].any() and not ring.priorities.tree.sums[0].any()
-    assert ring.priorities.top.tolist() == [1.0, 7.000000953674316]
+    assert ring.priorities.top.tolist() == [[1.0], [7.000000953674316]]
     ring.insert(world.rollout(1))
     assert (leaves(ring)[0] > 0).sum() == 4
     assert set(decode(ring.sample(ONES, ONES)["obs"])[0].tolist()) == {s[-1].obs for s in world.history[0]}
@@ -130,7 +130,7 @@ def test_the_time_of_the_frame_ahead_is_never_drawn() -> None:
         ring.insert(world.rollout(1))
         ring.sample(ONES, ONES)
         ahead = ring.ring.position * 4
-        assert not ((ring.priorities._slot >= ahead) & (ring.priorities._slot < ahead + 4)).any()
+        assert not ((ring.priorities.slot >= ahead) & (ring.priorities.slot < ahead + 4)).any()
         ring.prioritise(torch.rand(2, 64), ONES)
         assert (leaves(ring) > 0).sum() == ring.size.sum()
 
@@ -144,4 +144,4 @@ def test_members_have_priorities_of_their_own_in_a_shared_replay() -> None:
     ring.prioritise(error, ONES)
     assert leaves(ring)[0].max() < 2 and leaves(ring)[1].max() > 99
     ring.clear([1])
-    assert (leaves(ring)[1] == 1).all() and ring.priorities.top.tolist()[1] == 1
+    assert (leaves(ring)[1] == 1).all() and ring.priorities.top[1] == 1

@@ -10,11 +10,12 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from podium.core.spec import Spec
-from podium.core.streams import generator, uniform
 from podium.core.tree import flatten, unflatten
 from podium.replay import frames
 from podium.replay import replay as module
-from replay.twin import FLOATS, IMAGES, World, decode, encode, replay, spec
+from podium.replay.replay import Replay
+from podium.replay.settings import ReplaySettings
+from replay.twin import FLOATS, IMAGES, World, decode, dice, encode, replay, spec
 
 ROOMS = {"floats": spec(), "images": spec(obs=IMAGES), "discrete": spec(action=Discrete(5))}
 
@@ -175,12 +176,14 @@ def row(tree: dict[str, Any], m: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("prioritised", [False, True])
 @pytest.mark.parametrize("obs", [FLOATS, IMAGES], ids=["floats", "images"])
-def test_a_population_equals_its_members_apart(obs: Any, prioritised: bool, n: int) -> None:
+def test_a_population_equals_its_members_apart(
+    obs: Any, prioritised: bool, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DRAWN", 20)  # several blocks of numbers
     many = spec(4, obs=obs)
     together = replay(many, 3 * 9, 5, n, prioritised=prioritised)
-    alone = [replay(spec(1, obs=obs), 3 * 9, 5, n, prioritised=prioritised) for _ in range(4)]
-    for m, one in enumerate(alone):
-        one._numbers._draw = slow_draw(m)
+    settings = ReplaySettings(capacity=3 * 9, prioritised=prioritised)
+    alone = [Replay(spec(1, obs=obs), settings, 5, n, [own]) for own in dice(4)]
     world, g = World(many), torch.Generator().manual_seed(0)
     gamma, alpha, beta = torch.rand(3, 4, generator=g)
     for T in (2, 3, 1, 9, 4):
@@ -202,12 +205,6 @@ def test_a_population_equals_its_members_apart(obs: Any, prioritised: bool, n: i
                 one.prioritise(error[m : m + 1], alpha[m : m + 1])
                 assert x.keys() == y.keys()
                 assert all(torch.equal(x[name][m], y[name][0]) for name in x), (T, m)
-
-
-def slow_draw(m: int) -> Any:
-    """Numbers of the member's own generator, drawn as a replay of one member draws them."""
-    own = [generator(0, m, "agent")]
-    return lambda: uniform(own, module.DRAWN // 5, 5, dtype=torch.float64).clamp_(max=module._LARGEST)
 
 
 def test_a_failed_member_begins_again_and_touches_nobody() -> None:

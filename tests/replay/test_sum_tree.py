@@ -9,8 +9,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from podium.replay.sum_tree import BLOCK, SumTree
+from podium.replay.sum_tree import BLOCK, SumTree, strata
 
 CPU = torch.device("cpu")
 ALMOST_1 = 1 - 2.0**-53
@@ -28,6 +29,15 @@ def drawn(row: list[float], u: list[float]) -> list[int]:
     return [bisect.bisect_right(upto, (i + x) / len(u) * upto[-1]) for i, x in enumerate(u)]
 
 
+def draws(tree: SumTree, u: Tensor) -> Tensor:
+    """Items drawn with numbers in [0, 1); what else `sample` says of them is held to the leaves."""
+    item, value, row = tree.sample(strata(u))
+    assert torch.equal(value, tree.leaves.gather(1, item)) or value.isnan().any() or not value.all(1).all()
+    blocks = tree.sums.shape[1]
+    assert torch.equal((row % blocks)[value.view(-1) > 0], (item // BLOCK).view(-1)[value.view(-1) > 0])
+    return item
+
+
 SIZES = st.sampled_from([1, 2, 63, 64, 65, 200])
 
 
@@ -37,7 +47,7 @@ def test_draws_equal_those_of_a_list(data: st.DataObject, size: int) -> None:
     priority = st.integers(0, 5).map(float)
     rows = data.draw(st.lists(st.lists(priority, min_size=size, max_size=size).filter(any), min_size=1, max_size=3))
     u = data.draw(st.lists(st.integers(0, 63).map(lambda k: k / 64), min_size=8, max_size=8))
-    found = tree_of(rows).sample(torch.tensor([u] * len(rows), dtype=torch.float64))
+    found = draws(tree_of(rows), torch.tensor([u] * len(rows), dtype=torch.float64))
     # The tree leaves out the last 1e-12 of the whole, which only numbers that are next to 1 could tell.
     assert found.tolist() == [drawn(row, u) for row in rows]
 
@@ -47,7 +57,7 @@ def test_nothing_of_priority_0_is_drawn_whatever_the_rounding(data: st.DataObjec
     priority = st.one_of(st.just(0.0), st.floats(2.0**-40, 2.0**40, width=32), st.just(0.1))
     row = data.draw(st.lists(priority, min_size=size, max_size=size).filter(any))
     u = data.draw(st.lists(st.one_of(st.sampled_from([0.0, ALMOST_1]), st.floats(0, ALMOST_1)), min_size=1, max_size=9))
-    found = tree_of([row]).sample(torch.tensor([u], dtype=torch.float64))
+    found = draws(tree_of([row]), torch.tensor([u], dtype=torch.float64))
     assert all(row[i] > 0 for i in found[0].tolist())
 
 
@@ -61,8 +71,8 @@ def test_nothing_of_priority_0_is_drawn_at_the_seam_of_two_blocks() -> None:
     for k in range(30):
         seam = upto[:, k : k + 1] / upto[:, -1:]
         for u in (seam, seam * (1 - 2.0**-52), seam * (1 + 2.0**-52)):
-            found = tree.sample(u.clamp(max=ALMOST_1))
-            assert (tree.read(found) > 0).all()
+            found = draws(tree, u.clamp(max=ALMOST_1))
+            assert (tree.leaves.gather(1, found) > 0).all()
 
 
 @given(st.data(), SIZES)
@@ -74,7 +84,7 @@ def test_updates_keep_the_sums_exact(data: st.DataObject, size: int) -> None:
             first = data.draw(st.integers(0, size - 1))
             count = data.draw(st.integers(1, size - first))
             values = data.draw(st.lists(value, min_size=2, max_size=2))
-            tree.fill(first, count, torch.tensor(values))
+            tree.fill(first, count, torch.tensor(values)[:, None])
             for m in range(2):
                 plain[m][first : first + count] = [values[m]] * count
         else:
@@ -86,7 +96,7 @@ def test_updates_keep_the_sums_exact(data: st.DataObject, size: int) -> None:
                     plain[m][item] = max(v for i, v in zip(items[m], values2[m], strict=True) if i == item)
         assert tree.leaves[:, :size].tolist() == plain
         sums = [[sum(row[k : k + BLOCK]) for k in range(0, size, BLOCK)] for row in plain]
-        assert torch.allclose(tree.sums, torch.tensor(sums, dtype=torch.float64), rtol=1e-12, atol=0)
+        assert torch.allclose(tree.sums[:, :-1], torch.tensor(sums, dtype=torch.float64), rtol=1e-12, atol=0)
         again = SumTree(2, size, CPU)
         again.load(tree.leaves[:, :size])
         assert torch.equal(again.sums, tree.sums), "sums do not remember how they came about"
@@ -102,7 +112,7 @@ def test_draws_are_in_proportion() -> None:
     for m in range(2):
         counts = torch.zeros(1000, dtype=torch.int64)
         for x in u:
-            counts += tree.sample(x)[m].bincount(minlength=1000)
+            counts += draws(tree, x)[m].bincount(minlength=1000)
         expected = p[m].double() / p[m].double().sum() * 500_000
         assert not counts[expected == 0].any()
         some = expected > 0
@@ -113,7 +123,7 @@ def test_draws_are_in_proportion() -> None:
 
 def test_one_draw_from_each_part_of_the_whole() -> None:
     tree = tree_of([[1.0] * 640])
-    found = tree.sample(torch.rand(1, 64, dtype=torch.float64))
+    found = draws(tree, torch.rand(1, 64, dtype=torch.float64))
     assert (found[0] // 10).tolist() == list(range(64))
 
 
@@ -124,10 +134,10 @@ def test_members_do_not_meet() -> None:
     u = torch.rand(3, 16, dtype=torch.float64)
     a, b = tree_of(rows.tolist()), SumTree(3, 100, CPU)
     b.load(ill)
-    x, y = a.sample(u), b.sample(u)
+    x, y = draws(a, u), draws(b, u)
     assert torch.equal(x[[0, 2]], y[[0, 2]])
     assert ((y >= 0) & (y < 100)).all(), "even then an index is an index"
-    empty = SumTree(1, 100, CPU).sample(u[:1])
+    empty = draws(SumTree(1, 100, CPU), u[:1])
     assert ((empty >= 0) & (empty < 100)).all()
 
 

@@ -11,7 +11,7 @@ where the next step does not go on from this one: terminated, truncated, or cut 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -45,7 +45,7 @@ class Ring:
         self.data = torch.empty(shape, device=spec.device)
         self.frames = Frames(rows, envs, steps, self.layout.obs, spec.device) if self.layout.images else None
         self._flat = self.data.view(-1, self.layout.width)
-        self._columns = {name: self.data[..., part] for name, part in self.layout.columns.items()}
+        self._columns = {name: self._column(name) for name in self.layout.columns}
         self._numbers = self._flat[:, self.layout.numbers]
         self._base = torch.arange(rows, device=spec.device)[:, None] * self.length
 
@@ -66,11 +66,10 @@ class Ring:
             self.frames.insert(self.position, rollout["obs"], rollout["last"], values["ends"] & ~terminated)
         else:
             values |= {"obs": rollout["obs"], "last": rollout["last"]}
-        places = list(self._places(count))
+        places = self._places(count)
         for first, n, source in places:
             for name, x in values.items():
-                column = self._columns[name][:, first : first + n]
-                column.copy_(x[:, source : source + n].reshape(column.shape))
+                self._columns[name].narrow(1, first, n).copy_(x if n == count else x.narrow(1, source, n))
         self.position = (self.position + count) % self.times
         self.written = min(self.written + count, self.times)
         if self.least < self.steps:
@@ -78,12 +77,16 @@ class Ring:
             self.least = int(self.size.min())
         return [(first, n) for first, n, _ in places]
 
-    def _places(self, count: int) -> Iterator[tuple[int, int, int]]:
-        """Where `count` steps go, in up to two pieces: (first time, how many, from which of them)."""
+    def _places(self, count: int) -> list[tuple[int, int, int]]:
+        """Where `count` steps go, in one or two pieces: (first time, how many, from which of them)."""
         head = min(count, self.times - self.position)
-        yield self.position, head, 0
-        if count > head:
-            yield 0, count - head, head
+        return [(self.position, head, 0)] + ([(0, count - head, head)] if count > head else [])
+
+    def _column(self, name: str) -> Tensor:
+        """Where `name` stands in the data, `[R, S, E, ...]` in its own shape."""
+        shape = {"obs": self.layout.obs, "last": self.layout.obs, "action": self.layout.action_shape}.get(name, ())
+        part = self.data[..., self.layout.columns[name]]
+        return part.view(*part.shape[:-1], *shape) if part.shape[-1] else part
 
     def clear(self, rows: Sequence[int]) -> None:
         """These rows hold nothing any more."""
@@ -95,9 +98,9 @@ class Ring:
         if not self.written:
             return
         newest = (self.position - 1) % self.times
-        ends = self._columns["ends"][:, newest]  # [R, E, 1]
+        ends = self._columns["ends"][:, newest]  # [R, E]
         if self.frames is not None:
-            self.frames.cut(self.position, ends[..., 0] == 0)
+            self.frames.cut(self.position, ends == 0)
         ends.fill_(1)
 
     def batch(self, slot: Tensor, discount: Tensor, n: int) -> Batch:
