@@ -60,8 +60,7 @@ class Priorities:
         if self._held is not None:
             raw.mul_(self._held)
         torch.maximum(self.top, raw.amax(1, keepdim=True), out=self.top)
-        self.alpha.copy_(alpha.unsqueeze(-1))
-        self._fresh = None
+        self.alpha, self._fresh = alpha.unsqueeze(-1), None
         value = raw.pow_(self.alpha)
         if self._held is not None:
             value.mul_(self._held)
@@ -93,5 +92,5 @@ class Priorities:
         """Go on from what `state` gave."""
         self.tree.load(tree["leaves"])
         self.top.copy_(tree["top"])
-        self.alpha.copy_(tree["alpha"])
+        self.alpha = tree["alpha"].to(self.top.device, copy=True)
         self._fresh, self._empty, self.slot, self._held = None, True, None, None

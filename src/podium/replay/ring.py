@@ -45,7 +45,8 @@ class Ring:
         self.data = torch.empty(shape, device=spec.device)
         self.frames = Frames(rows, envs, steps, self.layout.obs, spec.device) if self.layout.images else None
         self._flat = self.data.view(-1, self.layout.width)
-        self._columns = {name: self._column(name) for name in self.layout.columns}
+        held = [name for name, (_, size) in self.layout.columns.items() if size]
+        self._columns = {name: self.layout.part(self.data, name) for name in held}  # [R, S, E, ...]
         self._numbers = self._flat[:, self.layout.numbers]
         self._base = torch.arange(rows, device=spec.device)[:, None] * self.length
 
@@ -82,12 +83,6 @@ class Ring:
         head = min(count, self.times - self.position)
         return [(self.position, head, 0)] + ([(0, count - head, head)] if count > head else [])
 
-    def _column(self, name: str) -> Tensor:
-        """Where `name` stands in the data, `[R, S, E, ...]` in its own shape."""
-        shape = {"obs": self.layout.obs, "last": self.layout.obs, "action": self.layout.action_shape}.get(name, ())
-        part = self.data[..., self.layout.columns[name]]
-        return part.view(*part.shape[:-1], *shape) if part.shape[-1] else part
-
     def clear(self, rows: Sequence[int]) -> None:
         """These rows hold nothing any more."""
         self.size[list(rows)] = 0
@@ -108,11 +103,11 @@ class Ring:
         M, B = slot.shape
         if self.frames is not None:
             slot = self.frames.usable(slot, self.position, self.size)
-        layout, at = self.layout, slot + self._base
+        layout, at = self.layout, slot if self.rows == 1 else slot + self._base
         record = self._flat.index_select(0, at.view(-1)).view(M, B, layout.width)
-        gamma, end = discount[:, None], at
+        gamma, end = discount.unsqueeze(-1), at
         if n == 1:
-            reward, terminated = record[..., layout.reward], record[..., layout.reward + 1]
+            reward, terminated = record.select(-1, layout.reward), record.select(-1, layout.reward + 1)
             decay = (1 - terminated).mul_(gamma)
             last = record
         else:
@@ -122,11 +117,9 @@ class Ring:
         if self.frames is not None:
             batch["obs"], batch["next_obs"] = self.frames.read(slot), self.frames.after(end - self._base)
         else:
-            shape = (M, B, *layout.obs)
-            batch["obs"] = record[..., layout.columns["obs"]].view(shape)
-            batch["next_obs"] = last[..., layout.columns["last"]].view(shape)
+            batch["obs"], batch["next_obs"] = layout.part(record, "obs"), layout.part(last, "last")
             if layout.continuous:
-                batch["obs_action"] = record[..., : layout.reward]
+                batch["obs_action"] = record.narrow(-1, 0, layout.reward)
         return batch
 
     def _n_step(self, slot: Tensor, gamma: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -188,17 +181,26 @@ class Layout:
         if not isinstance(spec.action, Box | Discrete):
             raise ValueError(f"a replay takes Discrete and Box actions, not {spec.action}")
         wide = 0 if self.images else prod(self.obs)
-        self.action_shape: tuple[int, ...] = spec.action.shape or ()
-        names = {"obs": wide, "action": prod(self.action_shape), "reward": 1, "terminated": 1, "ends": 1, "last": wide}
-        self.columns: dict[str, slice] = {}
+        action: tuple[int, ...] = spec.action.shape or ()
+        sizes = {"obs": wide, "action": prod(action), "reward": 1, "terminated": 1, "ends": 1, "last": wide}
+        self._shapes = {"obs": self.obs, "action": action, "last": self.obs}
+        self.columns: dict[str, tuple[int, int]] = {}  # first, and how many
         self.width = 0
-        for name, size in names.items():
-            self.columns[name] = slice(self.width, self.width + size)
+        for name, size in sizes.items():
+            self.columns[name] = self.width, size
             self.width += size
-        self.reward = self.columns["reward"].start
+        self.reward = self.columns["reward"][0]
         self.numbers = slice(self.reward, self.reward + 3)
+
+    def part(self, record: Tensor, name: str) -> Tensor:
+        """What `name` stands for in records `[..., width]`, in its own shape."""
+        (first, size), shape = self.columns[name], self._shapes.get(name, ())
+        if not shape:
+            return record.select(-1, first)
+        part = record.narrow(-1, first, size)
+        return part if len(shape) == 1 else part.view(*record.shape[:-1], *shape)
 
     def action(self, record: Tensor) -> Tensor:
         """Actions of records `[M, B, width]`."""
-        action = record[..., self.columns["action"]].view(*record.shape[:2], *self.action_shape)
+        action = self.part(record, "action")
         return action if self.continuous else action.long()

@@ -27,7 +27,9 @@ class SumTree:
         self._after, self._total = self._upto[:, 1:], self._upto[:, -1:]
         self._filled = self.sums[:, :-1]
         self._rows, self._flat_sums = self.leaves.view(-1, BLOCK), self.sums.view(-1)
+        self._parts = self.leaves.view(members, -1, BLOCK)
         self._base = torch.arange(members, device=device)[:, None] * (blocks + 1)
+        self._alone = members == 1
 
     def fill(self, start: int, count: int, value: Tensor) -> None:
         """The same priority for consecutive items of a member, `value` is `[M, 1]`."""
@@ -45,21 +47,25 @@ class SumTree:
         # The first block whose end lies above the target: its sum cannot be 0.
         block = torch.searchsorted(self._upto, target, right=True).sub_(1)
         target.sub_(self._upto.gather(1, block))
-        row = (block + self._base).view(-1)
-        leaves = self._rows.index_select(0, row)
-        inside = leaves.cumsum(-1, dtype=torch.float64)
-        target = torch.minimum(target.view(-1), inside[:, -1] * _BELOW)  # rounding must not lead out of the block
-        leaf = torch.searchsorted(inside, target.unsqueeze(-1), right=True)
-        value = leaves.gather(1, leaf.clamp_(max=BLOCK - 1)).view(part.shape)
-        return block.mul_(BLOCK).add_(leaf.view(part.shape)).clamp_(max=self.items - 1), value, row
+        row = self._row(block)
+        inside = self._rows.index_select(0, row).cumsum(-1, dtype=torch.float64)
+        end = inside.narrow(1, BLOCK - 1, 1)
+        target = torch.minimum(target.view(-1, 1), end * _BELOW)  # rounding must not lead out of the block
+        leaf = torch.searchsorted(inside, target, right=True).view(part.shape)
+        item = torch.add(leaf, block, alpha=BLOCK).clamp_(max=self.items - 1)
+        return item, self.leaves.gather(1, item), row
 
     def update(self, item: Tensor, value: Tensor, row: Tensor | None = None) -> None:
         """New priorities of items; both `[M, B]`. Of an item that comes twice the larger value stays."""
         self.leaves.scatter_reduce_(1, item, value, "amax", include_self=False)
         if row is None:
-            row = (item // BLOCK + self._base).view(-1)
+            row = self._row(item // BLOCK)
         sums = self._rows.index_select(0, row).sum(-1, dtype=torch.float64)
         self._flat_sums.scatter_(0, row, sums)  # a row that comes twice has the same sum twice
+
+    def _row(self, block: Tensor) -> Tensor:
+        """Blocks `[M, B]` of each member as rows of all blocks."""
+        return (block if self._alone else block + self._base).view(-1)
 
     def put(self, rows: Tensor, leaves: Tensor) -> None:
         """The priorities of the first items of the members `rows`, `[R, n]`; the others have none."""
@@ -72,8 +78,8 @@ class SumTree:
         self.put(torch.arange(len(leaves), device=self.leaves.device), leaves)
 
     def _add_up(self, first: int, count: int) -> None:
-        rows = self.leaves.narrow(1, first * BLOCK, count * BLOCK).unflatten(1, (count, BLOCK))
-        torch.sum(rows, -1, dtype=torch.float64, out=self.sums.narrow(1, first, count))
+        sums = self.sums.narrow(1, first, count)
+        torch.sum(self._parts.narrow(1, first, count), -1, dtype=torch.float64, out=sums)
 
     @property
     def nbytes(self) -> int:
