@@ -92,8 +92,8 @@ def test_updates_keep_the_sums_exact(data: st.DataObject, size: int) -> None:
             values2 = [data.draw(st.lists(value, min_size=5, max_size=5)) for _ in range(2)]
             tree.update(torch.tensor(items), torch.tensor(values2))
             for m in range(2):
-                for item in set(items[m]):  # of an item that comes twice the larger value
-                    plain[m][item] = max(v for i, v in zip(items[m], values2[m], strict=True) if i == item)
+                for item, v in zip(items[m], values2[m], strict=True):  # of an item that comes twice the last value
+                    plain[m][item] = v
         assert tree.leaves[:, :size].tolist() == plain
         sums = [[sum(row[k : k + BLOCK]) for k in range(0, size, BLOCK)] for row in plain]
         assert torch.allclose(tree.sums[:, :-1], torch.tensor(sums, dtype=torch.float64), rtol=1e-12, atol=0)

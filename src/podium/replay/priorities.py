@@ -11,7 +11,8 @@ from podium.core.tree import Tree
 from podium.replay.shapes import shaped
 from podium.replay.sum_tree import SumTree
 
-EPSILON, LARGEST = 1e-6, 1e12  # added to an error; what is infinite counts as
+EPSILON = 1e-6
+LARGEST = torch.tensor(1e12)  # of an error; so priorities are finite and more than 0, for an α of up to 3
 
 
 class Priorities:
@@ -43,7 +44,7 @@ class Priorities:
 
     def sample(self, part: Tensor) -> Tensor:
         """Slots `[M, B]` at these parts of the whole."""
-        self.slot, self._value, self._row = self.tree.sample(part)
+        self.slot, self._value, self._row = self.tree.sample(part, sure=not self._empty)
         self._held = self._value > 0 if self._empty else None
         return self.slot
 
@@ -56,7 +57,7 @@ class Priorities:
         """New priorities of the last sample. A slot that holds no step (any more) gets none."""
         if self.slot is None:
             raise ValueError("nothing was drawn yet")
-        raw = error.detach().abs().nan_to_num_(0.0, posinf=LARGEST).add_(EPSILON)
+        raw = torch.fmin(error.detach().abs(), LARGEST).add_(EPSILON)  # also where it is NaN
         if self._held is not None:
             raw.mul_(self._held)
         torch.maximum(self.top, raw.amax(1, keepdim=True), out=self.top)

@@ -29,7 +29,7 @@ class SumTree:
         self._rows, self._flat_sums = self.leaves.view(-1, BLOCK), self.sums.view(-1)
         self._parts = self.leaves.view(members, -1, BLOCK)
         self._base = torch.arange(members, device=device)[:, None] * (blocks + 1)
-        self._alone = members == 1
+        self._alone, self._in_order = members == 1, device.type == "cpu"
 
     def fill(self, start: int, count: int, value: Tensor) -> None:
         """The same priority for consecutive items of a member, `value` is `[M, 1]`."""
@@ -37,10 +37,10 @@ class SumTree:
         first = start // BLOCK
         self._add_up(first, (start + count - 1) // BLOCK + 1 - first)
 
-    def sample(self, part: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def sample(self, part: Tensor, sure: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """Items at `part` of the whole, `[M, B]` numbers of `strata`, with their priorities; and the rows for `update`.
 
-        A member without any priority gets an item all the same, and any.
+        A member without any priority gets an item all the same, and any; `sure` says that there is none.
         """
         torch.cumsum(self._filled, 1, out=self._after)
         target = part * self._total
@@ -52,12 +52,17 @@ class SumTree:
         end = inside.narrow(1, BLOCK - 1, 1)
         target = torch.minimum(target.view(-1, 1), end * _BELOW)  # rounding must not lead out of the block
         leaf = torch.searchsorted(inside, target, right=True).view(part.shape)
-        item = torch.add(leaf, block, alpha=BLOCK).clamp_(max=self.items - 1)
+        item = torch.add(leaf, block, alpha=BLOCK)
+        if not sure:
+            item.clamp_(max=self.items - 1)
         return item, self.leaves.gather(1, item), row
 
     def update(self, item: Tensor, value: Tensor, row: Tensor | None = None) -> None:
-        """New priorities of items; both `[M, B]`. Of an item that comes twice the larger value stays."""
-        self.leaves.scatter_reduce_(1, item, value, "amax", include_self=False)
+        """New priorities of items; both `[M, B]`. If one comes twice its last value stays (on a GPU: its largest)."""
+        if self._in_order:
+            self.leaves.scatter_(1, item, value)
+        else:
+            self.leaves.scatter_reduce_(1, item, value, "amax", include_self=False)
         if row is None:
             row = self._row(item // BLOCK)
         sums = self._rows.index_select(0, row).sum(-1, dtype=torch.float64)
