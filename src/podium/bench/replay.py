@@ -1,7 +1,8 @@
 """The prioritised replay against tianshou's and torchrl's: one member, a million steps of 17 numbers, one thread.
 
-Each side is full, has random priorities and keeps its data in its own way (NumPy arrays, tensordicts, one record). A
-row is against the faster of the peers, found in a short race before.
+Each side is full, has random priorities and keeps its data in its own way (NumPy arrays, tensordicts, one record). What
+is sampled has to be tensors, as all three learn with torch, and new priorities come as a tensor. A row is against the
+faster of the peers, found in a short race before.
 """
 
 from __future__ import annotations
@@ -104,11 +105,13 @@ def tianshou(items: int) -> tuple[Callable[[int], Any], Callable[[int], Any]]:
         part._size = part.maxsize
     buffer._lengths[:] = items // ENVS
     buffer.weight[np.arange(items)] = _priorities(items)
-    errors = _errors()
+    errors = [torch.from_numpy(x) for x in _errors()]
+    wanted = ("obs", "act", "rew", "terminated", "obs_next", "weight")
 
-    def sample(i: int) -> None:
-        _, index = buffer.sample(BATCH)
+    def sample(i: int) -> list[torch.Tensor]:
+        found, index = buffer.sample(BATCH)
         buffer.update_weight(index, errors[i])
+        return [torch.from_numpy(found[name]).float() for name in wanted]
 
     return lambda i: buffer.add(batches[i]), sample
 

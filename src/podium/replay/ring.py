@@ -126,7 +126,8 @@ class Ring:
         """Reward and decay of up to n steps from `slot` `[M, B]`, and the place in the data of the last of them."""
         i = torch.arange(n, device=slot.device)
         chain = (slot[..., None] + i * self.envs) % self.length  # [M, B, n]
-        reward, terminated, ends = self._numbers[chain + self._base[..., None]].unbind(-1)
+        at = (chain + self._base[..., None]).view(-1)
+        reward, terminated, ends = self._numbers.index_select(0, at).view(*chain.shape, 3).unbind(-1)
         left = (self.position - 1 - slot // self.envs) % self.times  # steps from here to the newest
         stop = (ends > 0) | (i >= left[..., None])  # behind the newest there may be anything, or nothing yet
         if self.frames is not None:
