@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from podium.core.spec import Spec
@@ -164,6 +164,19 @@ def test_a_discrete_action_and_the_critics_input() -> None:
     assert torch.equal(x["obs_action"], torch.cat([x["obs"], x["action"]], -1))
     assert x["obs_action"].data_ptr() == x["obs"].data_ptr(), "a view, not a copy"
     assert x["action"].abs().max() <= 5 / 8, "`unit` stands in the place of the action"
+
+
+def test_observations_of_several_dimensions_keep_their_shape() -> None:
+    room = spec(obs=Box(-9e9, 9e9, (2, 3)))
+    ring, flat = replay(room, 30, n_step=2), World(spec()).rollout(4)
+    wide = {name: torch.stack([flat[name], flat[name] + 0.5], -2) for name in ("obs", "last")}
+    ring.insert(flat | wide)
+    x = ring.sample(GAMMA)
+    for name in ("obs", "next_obs"):
+        assert x[name].shape == (2, 8, 2, 3)
+        assert torch.equal(x[name][..., 1, :], x[name][..., 0, :] + 0.5)
+        decode(x[name][..., 0, :])
+    assert torch.equal(x["obs_action"], torch.cat([x["obs"].flatten(2), x["action"]], -1))
 
 
 # ---- one member and many

@@ -45,8 +45,7 @@ class Ring:
         self.data = torch.empty(shape, device=spec.device)
         self.frames = Frames(rows, envs, steps, self.layout.obs, spec.device) if self.layout.images else None
         self._flat = self.data.view(-1, self.layout.width)
-        held = [name for name, (_, size) in self.layout.columns.items() if size]
-        self._columns = {name: self.layout.part(self.data, name) for name in held}  # [R, S, E, ...]
+        self._ends = self.data[..., self.layout.reward + 2]  # [R, S, E]
         self._numbers = self._flat[:, self.layout.numbers]
         self._base = torch.arange(rows, device=spec.device)[:, None] * self.length
 
@@ -57,20 +56,18 @@ class Ring:
             rollout = {name: x[:, count - self.steps :] for name, x in rollout.items()}
             count = self.steps
         terminated = rollout["terminated"]
-        values = {
-            "action": rollout["unit"] if "unit" in rollout else rollout["action"],
-            "reward": rollout["reward"],
-            "terminated": terminated,
-            "ends": terminated | rollout["truncated"],
-        }
+        ends = terminated | rollout["truncated"]
+        action = rollout["unit"] if "unit" in rollout else rollout["action"]
+        numbers = torch.stack((rollout["reward"], terminated, ends), -1)
+        parts = [action if self.layout.continuous else action.unsqueeze(-1), numbers]
         if self.frames is not None:
-            self.frames.insert(self.position, rollout["obs"], rollout["last"], values["ends"] & ~terminated)
+            self.frames.insert(self.position, rollout["obs"], rollout["last"], ends & ~terminated)
         else:
-            values |= {"obs": rollout["obs"], "last": rollout["last"]}
+            parts = [rollout["obs"].flatten(3), *parts, rollout["last"].flatten(3)]
+        record = torch.cat(parts, -1)
         places = self._places(count)
         for first, n, source in places:
-            for name, x in values.items():
-                self._columns[name].narrow(1, first, n).copy_(x if n == count else x.narrow(1, source, n))
+            self.data.narrow(1, first, n).copy_(record if n == count else record.narrow(1, source, n))
         self.position = (self.position + count) % self.times
         self.written = min(self.written + count, self.times)
         if self.least < self.steps:
@@ -93,7 +90,7 @@ class Ring:
         if not self.written:
             return
         newest = (self.position - 1) % self.times
-        ends = self._columns["ends"][:, newest]  # [R, E]
+        ends = self._ends[:, newest]
         if self.frames is not None:
             self.frames.cut(self.position, ends == 0)
         ends.fill_(1)
