@@ -11,7 +11,8 @@ from podium.core.tree import Tree
 from podium.replay.shapes import shaped
 from podium.replay.sum_tree import SumTree
 
-EPSILON, LARGEST = 1e-6, 1e12  # added to an error; more than this is as good as it
+EPSILON = 1e-6
+LARGEST = torch.tensor(1e12)  # of an error; so priorities are finite and more than 0, for an α of up to 3
 
 
 class Priorities:
@@ -22,46 +23,62 @@ class Priorities:
 
     def __init__(self, members: int, slots: int, device: torch.device) -> None:
         self.tree = SumTree(members, slots, device)
-        self.top = torch.ones(members, device=device)  # largest |error| + ε
-        self.alpha = torch.ones(members, device=device)
-        self._fresh = torch.ones(members, device=device)
-        self._slot: Tensor | None = None
+        self.top = torch.ones(members, 1, device=device)  # largest |error| + ε
+        self.alpha = torch.ones(members, 1, device=device)
+        self._fresh: Tensor | None = None
+        self._empty = True  # whether a member may have no step
+        self.slot: Tensor | None = None  # of the last sample
+        self._value, self._row = self.top, self.top
+        self._held: Tensor | None = None  # where the last sample is of steps; None: everywhere
 
     def begin(self, first: int, count: int) -> None:
         """New steps stand in consecutive slots."""
+        if self._fresh is None:
+            self._fresh = self.top**self.alpha
         self.tree.fill(first, count, self._fresh)
+        self._empty = False
 
     def end(self, first: int, count: int) -> None:
         """Consecutive slots hold no step any more."""
         self.tree.fill(first, count, torch.zeros_like(self.top))
 
-    def sample(self, u: Tensor) -> Tensor:
-        """Slots `[M, B]` from numbers in [0, 1)."""
-        self._slot = self.tree.sample(u)
-        return self._slot
+    def sample(self, part: Tensor) -> Tensor:
+        """Slots `[M, B]` at these parts of the whole."""
+        self.slot, self._value, self._row = self.tree.sample(part, sure=not self._empty)
+        self._held = self._value > 0 if self._empty else None
+        return self.slot
 
     def weight(self, beta: Tensor | None) -> Tensor:
         """(N P)^-β of the last sample over the largest of the member's batch: (p_min / p)^β, without N and Σ p."""
-        p = self.tree.read(self._last())
-        return torch.ones_like(p) if beta is None else (p.amin(1, keepdim=True) / p).pow_(beta[:, None])
+        p = self._value
+        return torch.ones_like(p) if beta is None else (p.amin(1, keepdim=True) / p).pow_(beta.unsqueeze(-1))
 
     def update(self, error: Tensor, alpha: Tensor) -> None:
         """New priorities of the last sample. A slot that holds no step (any more) gets none."""
-        slot = self._last()
-        held = self.tree.read(slot) > 0
-        raw = error.abs().nan_to_num_(0.0, posinf=LARGEST).add_(EPSILON).clamp_(max=LARGEST)
-        torch.maximum(self.top, (raw * held).amax(1), out=self.top)
-        self.alpha.copy_(alpha)
-        self._fresh = self.top**self.alpha
-        self.tree.update(slot, raw.pow_(self.alpha[:, None]).mul_(held))
+        if self.slot is None:
+            raise ValueError("nothing was drawn yet")
+        raw = torch.fmin(error.detach().abs(), LARGEST).add_(EPSILON)  # also where it is NaN
+        if self._held is not None:
+            raw.mul_(self._held)
+        torch.maximum(self.top, raw.amax(1, keepdim=True), out=self.top)
+        self.alpha, self._fresh = alpha.unsqueeze(-1), None
+        value = raw.pow_(self.alpha)
+        if self._held is not None:
+            value.mul_(self._held)
+        self.tree.update(self.slot, value, self._row)
 
     def clear(self, rows: Sequence[int], filled: bool) -> None:
         """The members `rows` have no steps any more; or (`filled`: the steps are not theirs) no errors of them."""
         at = torch.tensor(list(rows), device=self.top.device)
         self.top[at] = 1
-        self._fresh[at] = 1
-        held = (self.tree.leaves[at] > 0).float()
-        self.tree.put(at, held if filled else torch.zeros_like(held))
+        self._fresh = None
+        leaves = self.tree.leaves[at]
+        self.tree.put(at, (leaves > 0).float() if filled else leaves[:, :0])
+        if not filled:
+            self._empty = True
+            if self.slot is not None:
+                self._held = torch.ones_like(self._value, dtype=torch.bool) if self._held is None else self._held
+                self._held[at] = False
 
     def state(self, written: int) -> Tree:
         """Of the slots that were written so far; live."""
@@ -76,10 +93,5 @@ class Priorities:
         """Go on from what `state` gave."""
         self.tree.load(tree["leaves"])
         self.top.copy_(tree["top"])
-        self.alpha.copy_(tree["alpha"])
-        self._fresh, self._slot = self.top**self.alpha, None
-
-    def _last(self) -> Tensor:
-        if self._slot is None:
-            raise ValueError("nothing was drawn yet")
-        return self._slot
+        self.alpha = tree["alpha"].to(self.top.device, copy=True)
+        self._fresh, self._empty, self.slot, self._held = None, True, None, None

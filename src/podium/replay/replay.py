@@ -16,8 +16,9 @@ from podium.core.tree import Tree, flatten
 from podium.replay.priorities import Priorities
 from podium.replay.ring import Batch, Ring
 from podium.replay.settings import ReplaySettings
+from podium.replay.sum_tree import strata
 
-DRAWN = 2**14  # numbers that a member draws at once
+DRAWN = 2**13  # numbers that a member draws at once
 _LARGEST = 1 - 2.0**-32  # of a number drawn: times a capacity it must not round up to it
 
 
@@ -34,9 +35,12 @@ class Replay:
         self.ring = Ring(rows, self._envs, steps, spec)
         self.priorities = Priorities(spec.members, self.ring.length, spec.device) if settings.prioritised else None
         count = max(1, DRAWN // batch)
-        self._numbers = Block(
-            lambda: uniform(generators, count, batch, dtype=torch.float64).clamp_(max=_LARGEST).to(spec.device)
-        )
+
+        def draw() -> Tensor:
+            u = uniform(generators, count, batch, dtype=torch.float64).clamp_(max=_LARGEST)
+            return (strata(u) if settings.prioritised else u).to(spec.device)
+
+        self._numbers = Block(draw)
         self._span: tuple[Tensor, Tensor] | None = None
 
     @torch.no_grad()
@@ -52,7 +56,6 @@ class Replay:
             if self.ring.times > self.ring.steps:  # the time of the frame ahead holds no step
                 self.priorities.end(self.ring.position * self._envs, self._envs)
 
-    @torch.no_grad()
     def sample(self, discount: Tensor, beta: Tensor | None = None) -> Batch:
         """`[M, B, ...]`: obs, action, reward, next_obs, decay, and obs_action where that is one tensor of floats.
 
@@ -81,7 +84,6 @@ class Replay:
             self._span = start[:, None].to(ring.data.device), (ring.size * ring.envs)[:, None].to(ring.data.device)
         return self._span
 
-    @torch.no_grad()
     def prioritise(self, error: Tensor, alpha: Tensor) -> None:
         """The errors `[M, B]` of the last sample: its priorities become (|error| + 1e-6)^alpha."""
         if self.priorities is not None:

@@ -11,7 +11,7 @@ where the next step does not go on from this one: terminated, truncated, or cut 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -45,7 +45,7 @@ class Ring:
         self.data = torch.empty(shape, device=spec.device)
         self.frames = Frames(rows, envs, steps, self.layout.obs, spec.device) if self.layout.images else None
         self._flat = self.data.view(-1, self.layout.width)
-        self._columns = {name: self.data[..., part] for name, part in self.layout.columns.items()}
+        self._ends = self.data[..., self.layout.reward + 2]  # [R, S, E]
         self._numbers = self._flat[:, self.layout.numbers]
         self._base = torch.arange(rows, device=spec.device)[:, None] * self.length
 
@@ -56,21 +56,18 @@ class Ring:
             rollout = {name: x[:, count - self.steps :] for name, x in rollout.items()}
             count = self.steps
         terminated = rollout["terminated"]
-        values = {
-            "action": rollout["unit"] if "unit" in rollout else rollout["action"],
-            "reward": rollout["reward"],
-            "terminated": terminated,
-            "ends": terminated | rollout["truncated"],
-        }
+        ends = terminated | rollout["truncated"]
+        action = rollout["unit"] if "unit" in rollout else rollout["action"]
+        numbers = torch.stack((rollout["reward"], terminated, ends), -1)
+        parts = [action if self.layout.continuous else action.unsqueeze(-1), numbers]
         if self.frames is not None:
-            self.frames.insert(self.position, rollout["obs"], rollout["last"], values["ends"] & ~terminated)
+            self.frames.insert(self.position, rollout["obs"], rollout["last"], ends & ~terminated)
         else:
-            values |= {"obs": rollout["obs"], "last": rollout["last"]}
-        places = list(self._places(count))
+            parts = [rollout["obs"].flatten(3), *parts, rollout["last"].flatten(3)]
+        record = torch.cat(parts, -1)
+        places = self._places(count)
         for first, n, source in places:
-            for name, x in values.items():
-                column = self._columns[name][:, first : first + n]
-                column.copy_(x[:, source : source + n].reshape(column.shape))
+            self.data.narrow(1, first, n).copy_(record if n == count else record.narrow(1, source, n))
         self.position = (self.position + count) % self.times
         self.written = min(self.written + count, self.times)
         if self.least < self.steps:
@@ -78,12 +75,10 @@ class Ring:
             self.least = int(self.size.min())
         return [(first, n) for first, n, _ in places]
 
-    def _places(self, count: int) -> Iterator[tuple[int, int, int]]:
-        """Where `count` steps go, in up to two pieces: (first time, how many, from which of them)."""
+    def _places(self, count: int) -> list[tuple[int, int, int]]:
+        """Where `count` steps go, in one or two pieces: (first time, how many, from which of them)."""
         head = min(count, self.times - self.position)
-        yield self.position, head, 0
-        if count > head:
-            yield 0, count - head, head
+        return [(self.position, head, 0)] + ([(0, count - head, head)] if count > head else [])
 
     def clear(self, rows: Sequence[int]) -> None:
         """These rows hold nothing any more."""
@@ -95,9 +90,9 @@ class Ring:
         if not self.written:
             return
         newest = (self.position - 1) % self.times
-        ends = self._columns["ends"][:, newest]  # [R, E, 1]
+        ends = self._ends[:, newest]
         if self.frames is not None:
-            self.frames.cut(self.position, ends[..., 0] == 0)
+            self.frames.cut(self.position, ends == 0)
         ends.fill_(1)
 
     def batch(self, slot: Tensor, discount: Tensor, n: int) -> Batch:
@@ -105,11 +100,11 @@ class Ring:
         M, B = slot.shape
         if self.frames is not None:
             slot = self.frames.usable(slot, self.position, self.size)
-        layout, at = self.layout, slot + self._base
+        layout, at = self.layout, slot if self.rows == 1 else slot + self._base
         record = self._flat.index_select(0, at.view(-1)).view(M, B, layout.width)
-        gamma, end = discount[:, None], at
+        gamma, end = discount.unsqueeze(-1), at
         if n == 1:
-            reward, terminated = record[..., layout.reward], record[..., layout.reward + 1]
+            reward, terminated = record.select(-1, layout.reward), record.select(-1, layout.reward + 1)
             decay = (1 - terminated).mul_(gamma)
             last = record
         else:
@@ -119,18 +114,17 @@ class Ring:
         if self.frames is not None:
             batch["obs"], batch["next_obs"] = self.frames.read(slot), self.frames.after(end - self._base)
         else:
-            shape = (M, B, *layout.obs)
-            batch["obs"] = record[..., layout.columns["obs"]].view(shape)
-            batch["next_obs"] = last[..., layout.columns["last"]].view(shape)
+            batch["obs"], batch["next_obs"] = layout.part(record, "obs"), layout.part(last, "last")
             if layout.continuous:
-                batch["obs_action"] = record[..., : layout.reward]
+                batch["obs_action"] = record.narrow(-1, 0, layout.reward)
         return batch
 
     def _n_step(self, slot: Tensor, gamma: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
         """Reward and decay of up to n steps from `slot` `[M, B]`, and the place in the data of the last of them."""
         i = torch.arange(n, device=slot.device)
         chain = (slot[..., None] + i * self.envs) % self.length  # [M, B, n]
-        reward, terminated, ends = self._numbers[chain + self._base[..., None]].unbind(-1)
+        at = (chain + self._base[..., None]).view(-1)
+        reward, terminated, ends = self._numbers.index_select(0, at).view(*chain.shape, 3).unbind(-1)
         left = (self.position - 1 - slot // self.envs) % self.times  # steps from here to the newest
         stop = (ends > 0) | (i >= left[..., None])  # behind the newest there may be anything, or nothing yet
         if self.frames is not None:
@@ -185,17 +179,26 @@ class Layout:
         if not isinstance(spec.action, Box | Discrete):
             raise ValueError(f"a replay takes Discrete and Box actions, not {spec.action}")
         wide = 0 if self.images else prod(self.obs)
-        self.action_shape: tuple[int, ...] = spec.action.shape or ()
-        names = {"obs": wide, "action": prod(self.action_shape), "reward": 1, "terminated": 1, "ends": 1, "last": wide}
-        self.columns: dict[str, slice] = {}
+        action: tuple[int, ...] = spec.action.shape or ()
+        sizes = {"obs": wide, "action": prod(action), "reward": 1, "terminated": 1, "ends": 1, "last": wide}
+        self._shapes = {"obs": self.obs, "action": action, "last": self.obs}
+        self.columns: dict[str, tuple[int, int]] = {}  # first, and how many
         self.width = 0
-        for name, size in names.items():
-            self.columns[name] = slice(self.width, self.width + size)
+        for name, size in sizes.items():
+            self.columns[name] = self.width, size
             self.width += size
-        self.reward = self.columns["reward"].start
+        self.reward = self.columns["reward"][0]
         self.numbers = slice(self.reward, self.reward + 3)
+
+    def part(self, record: Tensor, name: str) -> Tensor:
+        """What `name` stands for in records `[..., width]`, in its own shape."""
+        (first, size), shape = self.columns[name], self._shapes.get(name, ())
+        if not shape:
+            return record.select(-1, first)
+        part = record.narrow(-1, first, size)
+        return part if len(shape) == 1 else part.view(*record.shape[:-1], *shape)
 
     def action(self, record: Tensor) -> Tensor:
         """Actions of records `[M, B, width]`."""
-        action = record[..., self.columns["action"]].view(*record.shape[:2], *self.action_shape)
+        action = self.part(record, "action")
         return action if self.continuous else action.long()

@@ -1,8 +1,8 @@
 """Priorities of many items, for every member: sums that are quick to change and to draw from in proportion.
 
-Two levels: priorities stand in blocks of 64, and each block has its sum. A draw runs along the sums once for all B
-draws of a member (a cumulative sum of N / 64 numbers) and then along one block each. A binary tree would take 20 rounds
-of torch calls instead, and three wide levels read B blocks more.
+Two levels: priorities stand in blocks of 32, and each block has its sum. A draw runs along the sums once for all B
+draws of a member (a cumulative sum of N / 32 numbers) and then along one block each. A binary tree would take 20 rounds
+of torch calls instead, and a third wide level reads another B blocks, which costs more than it saves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-BLOCK = 64
+BLOCK = 32
 _BELOW = 1 - 1e-12  # times a sum: a little less than it
 
 
@@ -19,69 +19,84 @@ class SumTree:
 
     def __init__(self, members: int, items: int, device: torch.device) -> None:
         blocks = -(-items // BLOCK)
-        self.items = items
-        self.leaves = torch.zeros(members, blocks * BLOCK, device=device)
-        self.sums = torch.zeros(members, blocks, dtype=torch.float64, device=device)
-        self._rows = self.leaves.view(-1, BLOCK)
-        self._base = torch.arange(members, device=device)[:, None] * blocks
-        self._strata = torch.empty(0)
+        self.items, self._blocks = items, blocks
+        # One block more than needed, always 0: a draw from nothing ends there.
+        self.leaves = torch.zeros(members, (blocks + 1) * BLOCK, device=device)
+        self.sums = torch.zeros(members, blocks + 1, dtype=torch.float64, device=device)
+        self._upto = torch.zeros(members, blocks + 1, dtype=torch.float64, device=device)  # the sum before each block
+        self._after, self._total = self._upto[:, 1:], self._upto[:, -1:]
+        self._filled = self.sums[:, :-1]
+        self._rows, self._flat_sums = self.leaves.view(-1, BLOCK), self.sums.view(-1)
+        self._parts = self.leaves.view(members, -1, BLOCK)
+        self._base = torch.arange(members, device=device)[:, None] * (blocks + 1)
+        self._alone, self._in_order = members == 1, device.type == "cpu"
 
     def fill(self, start: int, count: int, value: Tensor) -> None:
-        """The same priority for consecutive items of a member, `value` is `[M]`."""
-        self.leaves[:, start : start + count].copy_(value[:, None])
-        first, end = start // BLOCK, (start + count - 1) // BLOCK + 1
-        self._add_up(first, end)
+        """The same priority for consecutive items of a member, `value` is `[M, 1]`."""
+        self.leaves.narrow(1, start, count).copy_(value)
+        first = start // BLOCK
+        self._add_up(first, (start + count - 1) // BLOCK + 1 - first)
 
-    def update(self, item: Tensor, value: Tensor) -> None:
-        """New priorities of items; both `[M, B]`. Of an item that comes twice the larger value stays."""
-        self.leaves.scatter_reduce_(1, item, value, "amax", include_self=False)
-        block = item // BLOCK
-        rows = self._rows.index_select(0, (block + self._base).view(-1))
-        self.sums.scatter_(1, block, rows.sum(-1, dtype=torch.float64).view(item.shape))
+    def sample(self, part: Tensor, sure: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """Items at `part` of the whole, `[M, B]` numbers of `strata`, with their priorities; and the rows for `update`.
 
-    def sample(self, u: Tensor) -> Tensor:
-        """Items `[M, B]` in proportion to their priorities: the i-th from the i-th of B equal parts of the whole.
-
-        `u` are `[M, B]` numbers in [0, 1). A member without any priority gets an item all the same, and any.
+        A member without any priority gets an item all the same, and any; `sure` says that there is none.
         """
-        if len(self._strata) != u.shape[1]:
-            self._strata = torch.arange(u.shape[1], dtype=torch.float64, device=u.device)
-        sums = self.sums
-        upto = sums.cumsum(1)
-        total = upto[:, -1:]
-        target = torch.minimum((u + self._strata).mul_(total / u.shape[1]), total * _BELOW)
-        # The first block whose upper end lies above the target: its sum cannot be 0.
-        block = torch.searchsorted(upto, target, right=True).clamp_(max=sums.shape[1] - 1)
-        target.sub_(upto.gather(1, block).sub_(sums.gather(1, block)))
-        inside = self._rows.index_select(0, (block + self._base).view(-1)).cumsum(-1, dtype=torch.float64)
-        target = torch.minimum(target.view(-1), inside[:, -1] * _BELOW)  # rounding must not lead out of the block
-        leaf = torch.searchsorted(inside, target[:, None], right=True).view(u.shape)
-        return block.mul_(BLOCK).add_(leaf).clamp_(max=self.items - 1)
+        torch.cumsum(self._filled, 1, out=self._after)
+        target = part * self._total
+        # The first block whose end lies above the target: its sum cannot be 0.
+        block = torch.searchsorted(self._upto, target, right=True).sub_(1)
+        target.sub_(self._upto.gather(1, block))
+        row = self._row(block)
+        inside = self._rows.index_select(0, row).cumsum(-1, dtype=torch.float64)
+        end = inside.narrow(1, BLOCK - 1, 1)
+        target = torch.minimum(target.view(-1, 1), end * _BELOW)  # rounding must not lead out of the block
+        leaf = torch.searchsorted(inside, target, right=True).view(part.shape)
+        item = torch.add(leaf, block, alpha=BLOCK)
+        if not sure:
+            item.clamp_(max=self.items - 1)
+        return item, self.leaves.gather(1, item), row
 
-    def read(self, item: Tensor) -> Tensor:
-        """Priorities of items, `[M, B]`."""
-        return self.leaves.gather(1, item)
+    def update(self, item: Tensor, value: Tensor, row: Tensor | None = None) -> None:
+        """New priorities of items; both `[M, B]`. If one comes twice its last value stays (on a GPU: its largest)."""
+        if self._in_order:
+            self.leaves.scatter_(1, item, value)
+        else:
+            self.leaves.scatter_reduce_(1, item, value, "amax", include_self=False)
+        if row is None:
+            row = self._row(item // BLOCK)
+        sums = self._rows.index_select(0, row).sum(-1, dtype=torch.float64)
+        self._flat_sums.scatter_(0, row, sums)  # a row that comes twice has the same sum twice
+
+    def _row(self, block: Tensor) -> Tensor:
+        """Blocks `[M, B]` of each member as rows of all blocks."""
+        return (block if self._alone else block + self._base).view(-1)
 
     def put(self, rows: Tensor, leaves: Tensor) -> None:
-        """All priorities of the members `rows`."""
-        self.leaves[rows] = leaves
-        self.sums[rows] = leaves.unflatten(1, (-1, BLOCK)).sum(-1, dtype=torch.float64)
+        """The priorities of the first items of the members `rows`, `[R, n]`; the others have none."""
+        self.leaves[rows] = 0
+        self.leaves[rows, : leaves.shape[1]] = leaves
+        self._add_up(0, self._blocks)
 
     def load(self, leaves: Tensor) -> None:
-        """Begin with the priorities of the first items, `[M, n]`."""
-        self.leaves.zero_()
-        self.leaves[:, : leaves.shape[1]].copy_(leaves)
-        self._add_up(0, self.sums.shape[1])
+        """The priorities of the first items of all members, `[M, n]`."""
+        self.put(torch.arange(len(leaves), device=self.leaves.device), leaves)
 
-    def _add_up(self, first: int, end: int) -> None:
-        rows = self.leaves[:, first * BLOCK : end * BLOCK].unflatten(1, (end - first, BLOCK))
-        torch.sum(rows, -1, dtype=torch.float64, out=self.sums[:, first:end])
+    def _add_up(self, first: int, count: int) -> None:
+        sums = self.sums.narrow(1, first, count)
+        torch.sum(self._parts.narrow(1, first, count), -1, dtype=torch.float64, out=sums)
 
     @property
     def nbytes(self) -> int:
-        return self.leaves.nbytes + self.sums.nbytes
+        return self.leaves.nbytes + self.sums.nbytes + self._upto.nbytes
 
     @staticmethod
     def needed(members: int, items: int) -> int:
         """Bytes of such a tree."""
-        return members * -(-items // BLOCK) * (BLOCK * 4 + 8)
+        return members * (-(-items // BLOCK) + 1) * (BLOCK * 4 + 16)
+
+
+def strata(u: Tensor) -> Tensor:
+    """Parts of a whole, one from each of B equal pieces of it, from numbers `[..., B]` in [0, 1)."""
+    B = u.shape[-1]
+    return (u + torch.arange(B, dtype=torch.float64, device=u.device)).div_(B).clamp_(max=_BELOW)

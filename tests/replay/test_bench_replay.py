@@ -1,0 +1,41 @@
+"""The benchmark of the replay: our side alone, and all of it where its peers are installed."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from podium.bench import replay as bench
+from podium.core.errors import MissingExtra
+
+PEERS = all(importlib.util.find_spec(name) for name in ("tianshou", "torchrl"))
+
+
+def test_our_side_has_17_numbers_a_step_and_takes_its_turns() -> None:
+    insert, sample = bench.podium(8000)
+    for i in range(3):
+        insert(i)
+        sample(i)
+    replay = insert.__closure__[0].cell_contents  # type: ignore[index]
+    assert replay.ring.data.shape == (1, 1000, 8, 17) and replay.size.tolist() == [8000]
+
+
+@pytest.mark.parametrize("package", ["tianshou", "torchrl"])
+def test_a_missing_peer_names_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("tianshou", "torchrl"):
+        monkeypatch.setattr(bench, name, None)
+    monkeypatch.setattr(bench.importlib, "import_module", lambda name: None if package not in name else missing(name))
+    with pytest.raises(MissingExtra, match=rf"{package}.*podium-rl\[replay-peers\]"):
+        bench.main(1, quick=True)
+
+
+def missing(name: str) -> None:
+    raise ModuleNotFoundError(name)
+
+
+@pytest.mark.skipif(not PEERS, reason="tianshou and torchrl are not installed")
+def test_both_rows() -> None:
+    rows = bench.main(1, quick=True)
+    assert [row["key"] for row in rows] == ["replay/insert", "replay/sample"]
+    assert all(row["ratio"] > 0 and row["threads"] == 1 and row["peer_name"] in bench.__dict__ for row in rows)
