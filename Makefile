@@ -37,11 +37,15 @@ fast: $(READY) ## the tests that take no more than a few seconds each
 	$(PYTEST) -m "not slow"
 
 floors: $(READY) ## every number the project promises, measured anew: hours
+	$(PIP) --no-deps -r bench/replay-peers.txt
 	$(BIN)/python bench/floors.py
 
 bench: $(READY) ## side by side with its peers
 	$(BIN)/podium bench ppo
 	$(BIN)/podium bench stack
+	$(BIN)/podium bench offpolicy
+	$(PIP) --no-deps -r bench/replay-peers.txt
+	$(BIN)/podium bench replay
 	$(BIN)/podium bench env
 	$(BIN)/podium bench evolve
 	$(BIN)/podium bench orchestrator

@@ -37,7 +37,8 @@ ORDER = """
 RANK = {name: rank for rank, line in enumerate(ORDER.split("\n")) for name in line.split()}
 DATA = {"presets"}  # files that are read, not imported
 OPTIONAL = {"Box2D", "ale_py", "envpool", "fastapi", "imageio", "mpe2", "mpi4py", "mujoco", "onnx", "onnxruntime"}
-OPTIONAL |= {"onnxscript", "pettingzoo", "plotly", "pygame", "pymoo", "ray", "stable_baselines3", "uvicorn"}
+OPTIONAL |= {"onnxscript", "pettingzoo", "plotly", "pygame", "pymoo", "ray", "stable_baselines3", "tianshou"}
+OPTIONAL |= {"torchrl", "uvicorn"}
 FILES = sorted(ROOT.rglob("*.py"))
 
 

@@ -7,9 +7,9 @@ import importlib.util
 import pytest
 
 from podium.bench import replay as bench
-from podium.core.errors import MissingExtra
+from podium.core.errors import PodiumError
 
-PEERS = all(importlib.util.find_spec(name) for name in ("tianshou", "torchrl"))
+PEERS = any(importlib.util.find_spec(name) for name in ("tianshou", "torchrl"))
 
 
 def test_our_side_has_17_numbers_a_step_and_takes_its_turns() -> None:
@@ -21,17 +21,22 @@ def test_our_side_has_17_numbers_a_step_and_takes_its_turns() -> None:
     assert replay.ring.data.shape == (1, 1000, 8, 17) and replay.size.tolist() == [8000]
 
 
-@pytest.mark.parametrize("package", ["tianshou", "torchrl"])
-def test_a_missing_peer_names_its_extra(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("tianshou", "torchrl"):
-        monkeypatch.setattr(bench, name, None)
-    monkeypatch.setattr(bench.importlib, "import_module", lambda name: None if package not in name else missing(name))
-    with pytest.raises(MissingExtra, match=rf"{package}.*podium-rl\[replay-peers\]"):
+def test_without_any_peer_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(bench.importlib, "import_module", missing)
+    with pytest.raises(PodiumError, match=r"bench/replay-peers\.txt"):
         bench.main(1, quick=True)
 
 
-def missing(name: str) -> None:
-    raise ModuleNotFoundError(name)
+def test_a_peer_that_does_not_work_is_left_out() -> None:
+    def broken(items: int) -> None:
+        raise RuntimeError("compiled for another torch")
+
+    made = {"broken": broken, "podium": bench.podium}
+    with pytest.warns(UserWarning, match="broken does not work here"):
+        assert list(bench._usable(made)) == ["podium"]
 
 
 @pytest.mark.skipif(not PEERS, reason="tianshou and torchrl are not installed")

@@ -1,8 +1,8 @@
 """The prioritised replay against tianshou's and torchrl's: one member, a million steps of 17 numbers, one thread.
 
-Each side is full, has random priorities and keeps its data in its own way (NumPy arrays, tensordicts, one record). What
-is sampled has to be tensors, as all three learn with torch, and new priorities come as a tensor. A row is against the
-faster of the peers, found in a short race before.
+Each side is full, has random priorities, and keeps and gives its data in its own way: NumPy arrays (tianshou),
+tensordicts (torchrl), one record (Podium). A row is against the faster of the peers that are installed and work, found
+in a short race before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from gymnasium.spaces import Box
 
 from podium.bench._side_by_side import Row, Side, Work, compare, effort, race
-from podium.core.errors import MissingExtra
+from podium.core.errors import PodiumError
 from podium.core.spec import Spec
 from podium.core.streams import generator
 from podium.replay.replay import Replay
@@ -35,9 +35,7 @@ Make = Callable[[int], tuple[Callable[[int], Any], Callable[[int], Any]]]
 
 
 def main(rounds: int = 5, quick: bool = False) -> list[Row]:
-    peers: dict[str, Make] = {"tianshou": tianshou, "torchrl": torchrl}
-    for package in peers:
-        _peer(package)
+    peers = _usable({"tianshou": tianshou, "torchrl": torchrl})
     turns, seconds = effort(rounds, quick)
     items = ITEMS // 50 if quick else ITEMS
     rows = []
@@ -48,9 +46,25 @@ def main(rounds: int = 5, quick: bool = False) -> list[Row]:
         ours = Side("podium", partial(_work, podium, items, which, size))
         theirs = _fastest([Side(n, partial(_work, make, items, which, size)) for n, make in peers.items()], seconds)
         name = f"{key} {size}, {items} items, prioritised; {theirs.name}"
-        more = {"key": f"replay/{key}", "peer_name": theirs.name, "items": items}
+        more = {"key": f"replay/{key}", "peer_name": theirs.name, "items": items, "tried": list(peers)}
         rows.append(compare(name, unit, ours, [theirs], turns, seconds, **more))
     return rows
+
+
+def _usable(peers: dict[str, Make]) -> dict[str, Make]:
+    """Those that are installed and can be built: torchrl's tree is compiled for one release of torch."""
+    found: dict[str, Make] = {}
+    for package, make in peers.items():
+        try:
+            make(4 * BATCH)
+            found[package] = make
+        except ModuleNotFoundError:
+            continue
+        except (RuntimeError, OSError, AttributeError) as error:
+            warnings.warn(f"{package} does not work here ({error})", stacklevel=2)
+    if not found:
+        raise PodiumError("tianshou or torchrl is needed: pip install --no-deps -r bench/replay-peers.txt")
+    return found
 
 
 def _fastest(sides: Sequence[Side], seconds: float) -> Side:
@@ -105,13 +119,11 @@ def tianshou(items: int) -> tuple[Callable[[int], Any], Callable[[int], Any]]:
         part._size = part.maxsize
     buffer._lengths[:] = items // ENVS
     buffer.weight[np.arange(items)] = _priorities(items)
-    errors = [torch.from_numpy(x) for x in _errors()]
-    wanted = ("obs", "act", "rew", "terminated", "obs_next", "weight")
+    errors = list(_errors())
 
-    def sample(i: int) -> list[torch.Tensor]:
-        found, index = buffer.sample(BATCH)
+    def sample(i: int) -> None:
+        _, index = buffer.sample(BATCH)
         buffer.update_weight(index, errors[i])
-        return [torch.from_numpy(found[name]).float() for name in wanted]
 
     return lambda i: buffer.add(batches[i]), sample
 
@@ -157,9 +169,6 @@ def _errors() -> Any:
 
 
 def _peer(package: str) -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(package if package == "tensordict" else f"{package}.data")
-    except ModuleNotFoundError as error:
-        raise MissingExtra(package, "replay-peers") from error
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module(package if package == "tensordict" else f"{package}.data")

@@ -39,7 +39,9 @@ def bench(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="ppo, stack, env, evolve, orchestrator, pareto, rpc or fleet.", show_default=False
+            metavar="NAME",
+            help="ppo, stack, offpolicy, replay, env, evolve, orchestrator, pareto, rpc or fleet.",
+            show_default=False,
         ),
     ],
     as_json: Json = False,
