@@ -93,6 +93,22 @@ def trained(words: Sequence[str], env: str, seed: int, command: str = "train") -
     return {"seed": seed, "seconds": seconds, "mean": score["mean"], "steps": top["steps"], "total_steps": total}
 
 
+def stacked(words: Sequence[str], env: str, members: int, episodes: int) -> Result:
+    """Train so many members, which never meet, in one stack; what each scores in Gymnasium's env."""
+    path = SCRATCH / "-".join(["stacked", *words[:2]])
+    shutil.rmtree(path, ignore_errors=True)
+    start = time.perf_counter()
+    run(PODIUM, "train", *words, f"train.members={members}", "-o", str(path), timeout=4 * 3600)
+    seconds, results = time.perf_counter() - start, []
+    steps = {row["id"]: row["steps"] for row in json.loads(run(PODIUM, "top", str(path), "--json"))}
+    for member in range(members):
+        one = ("--member", str(member), "--env", env, "--episodes", str(episodes), "--json")
+        score = json.loads(run(PODIUM, "eval", str(path), *one))
+        results.append({"seed": member, "mean": score["mean"], "steps": steps[member]})
+    shutil.rmtree(path)
+    return {"members": results, "seconds": seconds}
+
+
 WIDE = ("algo.lr=[1e-6,1.0]", "algo.discount=[0.5,0.9999]", "algo.lam=[0.0,1.0]", "algo.clip=[0.01,1.0]")
 WIDE += ("algo.entropy=[0.0,1.0]", "algo.batch=256", "algo.epochs=20")
 """Genes over all that they may be."""
@@ -146,6 +162,17 @@ def within_steps(results: list[Result], score: float, budget: int, needed: int) 
     means = [r["mean"] for r in results]
     measured = f"{good} of {len(results)}; median {median(means):.1f}, worst {min(means):.1f}"
     return Verdict(measured, good >= needed, good == len(results), _seeds(results))
+
+
+def each_within(results: list[Result], score: float, aim: float, budget: int, half: int, needed: int) -> Verdict:
+    """Members of one stack: how many reach a score within so many steps; the aim is a higher one, or fewer steps."""
+    members = results[0]["members"]
+    good = sum(m["mean"] >= score and m["steps"] <= budget for m in members)
+    better = sum(m["mean"] >= aim and m["steps"] <= half for m in members)
+    means = [m["mean"] for m in members]
+    said = "; ".join(f"member {m['seed']}: {m['mean']:.1f}, best at step {m['steps']:,}" for m in members)
+    measured = f"{good} of {len(members)}; median {median(means):.1f}, worst {min(means):.1f}"
+    return Verdict(measured, good >= needed, better >= needed, f"{results[0]['seconds']:.0f} s in all; {said}")
 
 
 def _seeds(results: list[Result]) -> str:
@@ -324,6 +351,30 @@ def _rows(
     return Floor(name, what, *said, command, [bench(which)], lambda results: judge(results, keys, floor, aim))
 
 
+def _stack(
+    words: tuple[str, str],
+    env: str,
+    score: float,
+    aim: float,
+    budget: int,
+    half: int,
+    members: int,
+    needed: int,
+    episodes: int = 100,
+) -> Floor:
+    preset, algo = words
+    said = f"{aim:g}" if aim != score else f"in {half:,} steps"
+    return Floor(
+        f"{preset}-{algo}",
+        f"`{preset} {algo}` reaches {score:g} on {env} in {budget:,} steps, mean of {episodes} episodes",
+        f"{needed} of {members} seeds",
+        said,
+        f"podium train {preset} {algo} train.members={members}; podium eval RUN --member N --env {env}",
+        [Part(f"stack {preset} {algo}", lambda: stacked(words, env, members, episodes))],
+        lambda results: each_within(results, score, aim, budget, half, needed),
+    )
+
+
 FLOORS = [
     Floor(
         "cartpole",
@@ -337,6 +388,46 @@ FLOORS = [
     _preset("pendulum", "Pendulum-v1", -250, 200_000),
     _preset("acrobot", "Acrobot-v1", -100, 500_000),
     _preset("mountaincar-continuous", "MountainCarContinuous-v0", 85, 200_000),
+    _stack(("pendulum", "sac"), "Pendulum-v1", -200, -160, 20_000, 20_000, 10, 8, 50),
+    _stack(("pendulum", "td3"), "Pendulum-v1", -200, -160, 20_000, 20_000, 10, 8, 50),
+    _stack(("cartpole", "dqn"), "CartPole-v1", 475, 475, 50_000, 25_000, 5, 4),
+    _stack(("lunarlander", "rainbow"), "LunarLander-v3", 200, 200, 300_000, 150_000, 3, 2),
+    _rows(
+        "offpolicy-one",
+        "one agent, 256x256, batch 256: updates/s against SB3 (SAC, TD3)",
+        ["offpolicy/sac-one", "offpolicy/td3-one"],
+        least,
+        1.3,
+        2,
+        "x",
+    ),
+    _rows(
+        "offpolicy-small",
+        "32 members, 64x64, batch 64, against 32 SB3 agents one after another (SAC, TD3)",
+        ["offpolicy/sac-stack-small", "offpolicy/td3-stack-small"],
+        least,
+        8,
+        20,
+        "x",
+    ),
+    _rows(
+        "offpolicy-large",
+        "32 members, 256x256, batch 256, against the same (SAC, TD3)",
+        ["offpolicy/sac-stack-large", "offpolicy/td3-stack-large"],
+        least,
+        1.2,
+        1.6,
+        "x",
+    ),
+    _rows(
+        "replay",
+        "prioritised replay, a million items: insert 8; sample 512 and update; against tianshou or torchrl",
+        ["replay/insert", "replay/sample"],
+        least,
+        1,
+        1.5,
+        "x",
+    ),
     _ratio("bench-ppo", "one PPO agent against SB3, our fastest env", "ppo/fastest", 1.6, 5),
     _ratio("bench-ppo-same-envs", "one PPO agent against SB3, same env objects", "ppo/same-envs", 1.2, 2.5),
     _ratio("bench-stack", "32 agents against SB3, RL-Zoo settings", "stack/rl-zoo", 9, 30),
@@ -458,7 +549,7 @@ FLOORS = [
     ),
     Floor(
         "population",
-        "a population equals its members apart, PPO and A2C",
+        "a population equals its members apart, every algorithm",
         "1e-5",
         "-",
         "pytest tests/test_population.py",
@@ -473,6 +564,15 @@ FLOORS = [
         "pytest tests/algos/test_against_sb3.py",
         [tested("sb3", "tests/algos/test_against_sb3.py")],
         lambda results: gap(results, 1e-5, 1e-6),
+    ),
+    Floor(
+        "sb3-off-policy",
+        "losses, targets and weights of DQN, DDPG, TD3 and SAC equal SB3's after each of six updates",
+        "1e-5",
+        "-",
+        "pytest tests/algos/test_off_policy_against_sb3.py",
+        [tested("off-policy", "tests/algos/test_off_policy_against_sb3.py")],
+        lambda results: gap(results, 1e-5, 1e-5),
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Print the largest differences that two of the tests find, as JSON: `python bench/gaps.py population|sb3`."""
+"""Print the largest differences that some tests find: `python bench/gaps.py population|sb3|off-policy`, as JSON."""
 
 from __future__ import annotations
 
@@ -59,9 +59,15 @@ def sb3() -> dict[str, float]:
     return {"ppo": max(found)}
 
 
+def off_policy() -> dict[str, float]:
+    """Between the losses and weights of learners with a replay and those of Stable-Baselines3, after each update."""
+    test: Any = importlib.import_module("algos.test_off_policy_against_sb3")
+    return {name: max(max(found) for found in test.differences(name)) for name in test.CLASSES}
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    result = {"population": population, "sb3": sb3}[sys.argv[1]]()
+    result = {"population": population, "sb3": sb3, "off-policy": off_policy}[sys.argv[1]]()
     # The tests print as they go: only the last line is the answer.
     print(json.dumps(result))
