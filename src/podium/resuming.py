@@ -175,6 +175,7 @@ def _seats(experiment: Experiment, saved: _Saved) -> list[Seat]:
 
 def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
     """Put a checkpoint into memory, or refuse it whole."""
+    hint = f"; do not change {', '.join(changed)} when resuming" if changed else ""
     try:
         tensors.match(_fixed(saved.state), _fixed(driver.state()), saved.path)
         away, places = driver.pool.away(), enumerate(driver.population.places)
@@ -186,10 +187,9 @@ def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
         driver.load(saved.state, saved.info)
     except CheckpointError as error:
         where = "" if str(saved.path) in str(error) else f"{saved.path}: "
-        hint = f"; do not change {', '.join(changed)} when resuming" if changed else ""
         raise CheckpointError(f"{where}{error}{hint}") from error
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise CheckpointError(f"{saved.path}: not a checkpoint of this run ({error!r})") from error
+        raise CheckpointError(f"{saved.path}: not a checkpoint of this run ({error!r}){hint}") from error
 
 
 def _fixed(state: tree.Tree) -> tree.Tree:
