@@ -38,6 +38,7 @@ VARYING = ("env", "learner", "carry")
 _STATISTICAL = (
     "resume is statistical: this env cannot save its state, so the stop ended episodes that a run without it would not"
 )
+_FORGETFUL = "resume is statistical: the replay was larger than replay.save_bytes, so it was not saved and fills anew"
 
 
 @dataclass(frozen=True)
@@ -105,10 +106,18 @@ def _resume(
             sink.open(run, saved.info["events"])
             if not saved.info["exact"] and not saved.info["scheduled"]:
                 sink.note(_STATISTICAL)
+            if _left_out(saved):
+                sink.note(_FORGETFUL)
             if isinstance(experiment, Evolution) and experiment.evolve.seconds is not None:
                 sink.note("resume is statistical: evolve.seconds makes ready points depend on the clock")
             sink.note(f"resumed from step {driver.step:,}")
             return finish(driver, sink, experiment)
+
+
+def _left_out(saved: _Saved) -> bool:
+    """Whether the checkpoint was written without the replay of a pod that has one."""
+    learners = [pod["slot"].get("learner", {}) for pod in saved.state["pods"].values()]
+    return any("drawn" in learner and "replay" not in learner for learner in learners)
 
 
 def _check_steps(run: Path, stop: int | None, step: int | None) -> None:
