@@ -47,7 +47,9 @@ class Adam:
         for m in which:
             together.setdefault(rates[m], []).append(m)
         params, mean, square = self._rows
-        grads = list(zip(*(self.params[i].grad.unbind(0) for i in used), strict=True))  # type: ignore[union-attr]
+        # The kernel goes by memory, and autograd may leave the gradient of a user's module transposed.
+        whole = [self.params[i].grad.contiguous() for i in used]  # type: ignore[union-attr]
+        grads = list(zip(*(g.unbind(0) for g in whole), strict=True))
         ages = self.age.unbind(0)
         for rate, rows in together.items():
             torch._fused_adam_(
