@@ -84,6 +84,20 @@ class TruncatedForever(Probe):
         return self.zero + 1, self.never
 
 
+class Elsewhere(TruncatedForever):
+    """Observation 0 then 1, reward 0 then 1, cut off after 2 steps: V(1) = 1 / (1 - discount), V(0) = discount V(1).
+
+    Fails where the bootstrap is that of the next episode's first observation.
+    """
+
+    time_limit = 2
+
+    def advance(self, s: State, action: Tensor) -> tuple[Tensor, Tensor]:
+        reward = s["x"].clone()
+        s["x"].fill_(1)
+        return reward, self.never
+
+
 class ContinuousTarget(SignStart):
     """Reward -(action - obs / 2)^2, one step: the policy's mean is obs / 2, V = 0 once it is. For Box actions."""
 
@@ -91,6 +105,20 @@ class ContinuousTarget(SignStart):
 
     def advance(self, s: State, action: Tensor) -> tuple[Tensor, Tensor]:
         return -(action[..., 0].clamp(-1, 1) - s["x"] / 2).square(), self.always
+
+
+class AsymmetricTarget(Probe):
+    """Reward -(action / 2 - 1)^2 for actions from -1 to 3, one step: the policy takes 2, V(0) = 0 once it does."""
+
+    action_space = Box(-1.0, 3.0, (1,))
+
+    def advance(self, s: State, action: Tensor) -> tuple[Tensor, Tensor]:
+        return -(action[..., 0] / 2 - 1).square(), self.always
+
+
+def boxed(probe: type[Probe]) -> type[Probe]:
+    """The same for a number as action, where the action changes nothing."""
+    return type(f"Boxed{probe.__name__}", (probe,), {"action_space": Box(-1.0, 1.0, (1,))})
 
 
 PROBES = (ConstantReward, ObsReward, DelayedReward, ActionReward, ObsActionReward, TruncatedForever, ContinuousTarget)

@@ -17,9 +17,14 @@ from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.envs.native.base import Simulator, State
+from podium.experiment import ALGORITHMS as ALL
+from podium.nets.critics import CriticSettings
 from podium.nets.mlp import Layer, Mlp
 from podium.nets.policy_critic import NetSettings
+from podium.replay.replay import Replay
+from podium.replay.settings import ReplaySettings
 from podium.roles.collector import Collector
+from podium.roles.learner import FromReplay
 
 ALGORITHMS: dict[str, Any] = {"ppo": PPO, "a2c": A2C}
 SMALL = NetSettings(hidden=(16, 16))
@@ -42,6 +47,20 @@ class Stack:
         return tree.clone(self.algorithm.learnt())
 
 
+@dataclass
+class Replaying(Stack):
+    """A stack that learns from a replay."""
+
+    learner: FromReplay
+
+    def update(self, updates: int = 1) -> dict[str, Tensor]:
+        """So many rounds; the metrics of the last update."""
+        metrics: dict[str, Tensor] = {}
+        for _ in range(updates):
+            metrics = self.learner.learn(self.collector.collect(), None) or metrics
+        return metrics
+
+
 def build(
     name: str,
     env: type[Simulator],
@@ -55,17 +74,54 @@ def build(
     **plan: Any,
 ) -> Stack:
     """`genes` gives one value a member; `plan` is everything else in the algorithm's settings."""
-    cls = ALGORITHMS[name]
-    each = {gene: {"each": list(row)} for gene, row in (genes or {}).items()}
+    settings, spec, streams, own = _ready(ALGORITHMS[name], env, ids, envs, seed, normalise, genes or {}, plan)
+    algorithm = ALGORITHMS[name](spec, settings, net, own, streams)
+    world = env(len(ids), envs)
+    return Stack(world, algorithm, Collector(world, algorithm, streams, settings.steps), streams)
+
+
+def build_replaying(
+    name: str,
+    env: type[Simulator],
+    ids: Sequence[int] = (0,),
+    *,
+    envs: int = 4,
+    seed: int = 0,
+    net: NetSettings = SMALL,
+    normalise: bool = False,
+    genes: dict[str, Sequence[float]] | None = None,
+    critic: dict[str, Any] | None = None,
+    replay: dict[str, Any] | None = None,
+    **plan: Any,
+) -> Replaying:
+    """The same of an algorithm with a replay."""
+    settings, spec, streams, own = _ready(ALL[name], env, ids, envs, seed, normalise, genes or {}, plan)
+    algorithm = ALL[name](spec, settings, net, own, streams, CriticSettings(**critic or {}))
+    stored = ReplaySettings(**{"capacity": 4096} | (replay or {}))
+    memory = Replay(spec, stored, settings.batch, settings.n_step, streams.agent)
+    world = env(len(ids), envs)
+    collector = Collector(world, algorithm, streams, settings.steps)
+    return Replaying(world, algorithm, collector, streams, FromReplay(algorithm, settings, stored, memory))
+
+
+def _ready(
+    cls: Any,
+    env: type[Simulator],
+    ids: Sequence[int],
+    envs: int,
+    seed: int,
+    normalise: bool,
+    genes: dict[str, Sequence[float]],
+    plan: dict[str, Any],
+) -> tuple[Any, Spec, Streams, dict[str, Tensor]]:
+    """Settings, spec, streams and genes of a stack."""
+    each = {gene: {"each": list(row)} for gene, row in genes.items()}
     by_row = hyper.values(cls.Settings(**each), seed, range(len(ids)))
     settings = cls.Settings(**plan)
-    streams = Streams(seed, ids)
     spec = Spec(env.obs_space, env.action_space, len(ids), envs, normalise, normalise)
     settings.check(spec)
     own = hyper.values(settings, seed, ids) | {gene: by_row[gene] for gene in each}
-    algorithm = cls(spec, settings, net, own, streams)
-    world = env(len(ids), envs)
-    return Stack(world, algorithm, Collector(world, algorithm, streams, settings.steps), streams)
+    return settings, spec, Streams(seed, ids), own
 
 
 def rows(members: Tree, *which: int) -> Tree:

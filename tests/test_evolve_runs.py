@@ -118,7 +118,8 @@ def _snapshots(run: Path, books: dict[str, Any], members: dict[int, dict[str, An
         for row in books["board"]:
             learnt, info = folder.read_snapshot(row["id"])
             assert (info["step"], info["fitness"]) == (row["steps"], row["fitness"])
-            assert all(leaf.isfinite().all() for leaf in whole.flatten(learnt["weights"]).values())
+            weights = learnt.get("weights", learnt.get("critic"))
+            assert all(leaf.isfinite().all() for leaf in whole.flatten(weights).values())
             assert plain({k: v.item() for k, v in learnt["genes"].items()}) == members[row["id"]]["genes"]
 
 

@@ -123,8 +123,13 @@ def _check_replay(experiment: Experiment, algo: OffPolicySettings, spec: Spec) -
     stop, capacity = experiment.stop.steps, experiment.replay.capacity
     if stop is not None and algo.warmup >= stop:
         raise ConfigError("algo.warmup", algo.warmup, f"less than stop.steps, {stop}: it would never learn")
-    if algo.warmup > capacity:
-        raise ConfigError("algo.warmup", algo.warmup, f"at most replay.capacity, {capacity}: it would never learn")
+    owners = spec.members if experiment.replay.shared else 1
+    if stop is not None and algo.batch > stop * owners:
+        raise ConfigError("algo.batch", algo.batch, f"at most stop.steps, {stop}: it would never learn")
+    held = capacity - capacity % (spec.envs * owners)
+    if algo.warmup > held:
+        allowed = f"at most what replay.capacity={capacity} holds, {held} steps: it would never learn"
+        raise ConfigError("algo.warmup", algo.warmup, allowed)
     for name in ("alpha", "beta"):
         if isinstance(getattr(algo, name), list) and not experiment.replay.prioritised:
             allowed = "a number: without replay.prioritised=true there is nothing to search"

@@ -38,10 +38,7 @@ VARYING = ("env", "learner", "carry")
 _STATISTICAL = (
     "resume is statistical: this env cannot save its state, so the stop ended episodes that a run without it would not"
 )
-
-_FORGOTTEN = (
-    "resume is statistical: the replay was larger than replay.save_bytes and was not saved; members fill it anew"
-)
+_FORGETFUL = "resume is statistical: the replay was larger than replay.save_bytes, so it was not saved and fills anew"
 
 
 @dataclass(frozen=True)
@@ -109,18 +106,18 @@ def _resume(
             sink.open(run, saved.info["events"])
             if not saved.info["exact"] and not saved.info["scheduled"]:
                 sink.note(_STATISTICAL)
-            if any(_forgetful(pod["slot"]) for pod in saved.state["pods"].values()):
-                sink.note(_FORGOTTEN)
+            if _left_out(saved):
+                sink.note(_FORGETFUL)
             if isinstance(experiment, Evolution) and experiment.evolve.seconds is not None:
                 sink.note("resume is statistical: evolve.seconds makes ready points depend on the clock")
             sink.note(f"resumed from step {driver.step:,}")
             return finish(driver, sink, experiment)
 
 
-def _forgetful(slot: tree.Tree) -> bool:
-    """Whether a pod's replay is not part of its checkpoint."""
-    learner = slot.get("learner", {})
-    return bool(learner) and "replay" not in learner
+def _left_out(saved: _Saved) -> bool:
+    """Whether the checkpoint was written without the replay of a pod that has one."""
+    learners = [pod["slot"].get("learner", {}) for pod in saved.state["pods"].values()]
+    return any("drawn" in learner and "replay" not in learner for learner in learners)
 
 
 def _check_steps(run: Path, stop: int | None, step: int | None) -> None:
@@ -187,6 +184,7 @@ def _seats(experiment: Experiment, saved: _Saved) -> list[Seat]:
 
 def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
     """Put a checkpoint into memory, or refuse it whole."""
+    hint = f"; do not change {', '.join(changed)} when resuming" if changed else ""
     try:
         tensors.match(_fixed(saved.state), _fixed(driver.state()), saved.path)
         away, places = driver.pool.away(), enumerate(driver.population.places)
@@ -198,10 +196,9 @@ def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
         driver.load(saved.state, saved.info)
     except CheckpointError as error:
         where = "" if str(saved.path) in str(error) else f"{saved.path}: "
-        hint = f"; do not change {', '.join(changed)} when resuming" if changed else ""
         raise CheckpointError(f"{where}{error}{hint}") from error
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise CheckpointError(f"{saved.path}: not a checkpoint of this run ({error!r})") from error
+        raise CheckpointError(f"{saved.path}: not a checkpoint of this run ({error!r}){hint}") from error
 
 
 def _fixed(state: tree.Tree) -> tree.Tree:

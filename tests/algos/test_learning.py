@@ -10,6 +10,7 @@ from probes import (
     ConstantReward,
     ContinuousTarget,
     DelayedReward,
+    Elsewhere,
     ObsActionReward,
     ObsReward,
     TruncatedForever,
@@ -79,20 +80,6 @@ def test_the_better_action_for_what_is_seen(name: str) -> None:
 @BOTH
 def test_truncation_bootstraps(name: str) -> None:
     near(value(trained(name, TruncatedForever, more=2), 0), [1 / (1 - d) for d in DISCOUNT], 0.3)
-
-
-class Elsewhere(TruncatedForever):
-    """Observation 0 then 1, reward 0 then 1, cut off after 2 steps: V(1) = 1 / (1 - discount), V(0) = discount V(1).
-
-    Fails where the bootstrap is that of the next episode's first observation.
-    """
-
-    time_limit = 2
-
-    def advance(self, s, action):
-        reward = s["x"].clone()
-        s["x"].fill_(1)
-        return reward, self.never
 
 
 @BOTH

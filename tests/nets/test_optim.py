@@ -51,6 +51,17 @@ def test_adam_is_torchs_for_each_member(eps: float) -> None:
             assert (p.detach()[m] - e.detach()).abs().max() <= 1e-6 * max(1.0, e.detach().abs().max().item())
 
 
+def test_adam_takes_gradients_that_are_transposed_in_memory() -> None:
+    plain, turned = params(), params()
+    one, other = Adam(plain), Adam(turned)
+    for t in range(3):
+        for p, q, g in zip(plain, turned, gradients(t), strict=True):
+            p.grad, q.grad = g, g.mT.contiguous().mT if g.ndim == 3 else g
+        assert not turned[0].grad.is_contiguous()
+        one.step(LR), other.step(LR)
+    assert all(torch.equal(p, q) for p, q in zip(plain, turned, strict=True))
+
+
 @pytest.mark.parametrize("eps", [1e-5, 0.1])  # the larger shows where it stands: inside the root
 def test_rmsprop_is_sb3s_for_each_member(eps: float) -> None:
     ps = params()

@@ -30,6 +30,15 @@ def test_clip_is_torchs_for_each_member_apart(shapes) -> None:
             assert torch.allclose(p.grad[m], grad, rtol=1e-6)
 
 
+def test_gradients_that_are_transposed_in_memory_are_clipped_too() -> None:
+    plain, turned = params(SHAPES[:1]), params(SHAPES[:1])
+    turned[0].grad = turned[0].grad.mT.contiguous().mT
+    assert not turned[0].grad.is_contiguous()
+    for ps in (plain, turned):
+        clip_by_norm(ps, torch.tensor([0.5, 0.7, 3.0]))
+    assert torch.equal(plain[0].grad, turned[0].grad)
+
+
 def test_a_small_gradient_is_left_bit_for_bit_and_a_nan_stays_at_home() -> None:
     ps, clean = params(SHAPES), params(SHAPES)
     ps[1].grad[2, 0] = torch.nan

@@ -102,3 +102,15 @@ def test_ensembles(name: str, how: str) -> None:
     assert torch.allclose(mean, means.amin(1) if how == "min" else means.mean(1), atol=1e-5)
     if name == "c51":
         assert torch.allclose(found.sum(-1), torch.ones(M, B))
+
+
+@EACH
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_not_finite_stays_in_its_member(name: str, bad: float) -> None:
+    head, x, reward, decay = HEADS[name], target_of(name), torch.full((M, B), 0.2), torch.full((M, B), 0.5)
+    clean = head.backup(x, reward, decay)
+    reward[1, 2] = bad
+    found = head.backup(x, reward, decay)
+    assert torch.equal(found[0], clean[0]) and torch.equal(found[1, :2], clean[1, :2])
+    if name != "c51" or bad != bad:  # an infinite reward is the last atom
+        assert not found[1, 2].isfinite().all()

@@ -17,6 +17,7 @@ from torch import Tensor
 from podium.algos.base import Batch
 from podium.algos.off_policy import Bounds, OffPolicy, OffPolicySettings, ahead, current, policy_rate, uniform_of
 from podium.algos.temperature import Temperature
+from podium.core.errors import ConfigError
 from podium.core.hyper import GeneValue, gene
 from podium.core.imports import Importable
 from podium.core.spec import Spec
@@ -42,6 +43,12 @@ class SACSettings(OffPolicySettings):
 
     def check(self, spec: Spec) -> None:
         self.needs_box(spec)
+        self.check_temperature()
+
+    def check_temperature(self) -> None:
+        values = self.temperature["each"] if isinstance(self.temperature, dict) else [self.temperature]
+        if self.learn_temperature and 0 in values:
+            raise ConfigError("algo.temperature", self.temperature, "more than 0, or algo.learn_temperature=false")
 
 
 class SAC:
@@ -132,7 +139,7 @@ class SAC:
 
     def finite(self) -> Tensor:
         """Which members' weights are all finite, `[M]`."""
-        return self.policy.finite() & self.critics.online.finite() & self.temperature.log.isfinite()
+        return self.policy.finite() & self.critics.online.finite() & self.temperature.finite()
 
     def learnt(self) -> Tree:
         return {

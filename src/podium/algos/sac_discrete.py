@@ -43,6 +43,7 @@ class DiscreteSACSettings(SACSettings):
 
     def check(self, spec: Spec) -> None:
         self.needs_discrete(spec)
+        self.check_temperature()
 
 
 class DiscreteSAC:
@@ -135,7 +136,7 @@ class DiscreteSAC:
 
     def finite(self) -> Tensor:
         """Which members' weights are all finite, `[M]`."""
-        return self.policy.finite() & self.critics.online.finite() & self.temperature.log.isfinite()
+        return self.policy.finite() & self.critics.online.finite() & self.temperature.finite()
 
     def learnt(self) -> Tree:
         return {

@@ -28,5 +28,9 @@ class Temperature:
             self.log.grad = entropy - torch.where(wanted.isinf(), default, wanted)
             self._adam.step(genes["lr"], active)
 
+    def finite(self) -> Tensor:
+        """Whose is finite, `[M]`; where it is fixed, the logarithm is not used, and 0 is as good as any other."""
+        return self.log.isfinite() if self._learn else torch.ones_like(self.log, dtype=torch.bool)
+
     def learnt(self) -> Tree:
         return {"log_temperature": self.log, "temperature_adam": self._adam.state()}

@@ -31,6 +31,7 @@ class Adam:
         self._rows = [[t.detach().unbind(0) for t in leaves] for leaves in self._leaves()]
         self._ages = self.age.unbind(0)
         self._key: Any = None
+        self._grads: list[Tensor] = []
         self._calls: list[_Call] = []
 
     def _leaves(self) -> tuple[list[Tensor], ...]:
@@ -49,9 +50,11 @@ class Adam:
     def _fused(self, used: list[int], lr: Tensor, active: Tensor | None) -> None:
         """Members with the same learning rate in one call."""
         rates, which = lr.tolist(), None if active is None else active.tolist()
-        key = (rates, which, [id(self.params[i].grad) for i in used])
-        if key != self._key:
-            self._key, self._calls = key, self._groups(used, rates, which)
+        # The kernel goes by memory, and autograd may leave the gradient of a user's module transposed.
+        grads = [self.params[i].grad.contiguous() for i in used]  # type: ignore[union-attr]
+        same = len(grads) == len(self._grads) and all(a is b for a, b in zip(grads, self._grads, strict=True))
+        if not same or (rates, which) != self._key:
+            self._key, self._grads, self._calls = (rates, which), grads, self._groups(used, grads, rates, which)
         for rate, tensors in self._calls:
             torch._fused_adam_(
                 *tensors,
@@ -64,9 +67,11 @@ class Adam:
                 maximize=False,
             )
 
-    def _groups(self, used: list[int], rates: list[float], which: list[bool] | None) -> list[_Call]:
+    def _groups(
+        self, used: list[int], whole: list[Tensor], rates: list[float], which: list[bool] | None
+    ) -> list[_Call]:
         """The tensors of each call; kept for the next step, which is most often the same."""
-        grads = [self.params[i].grad.unbind(0) for i in used]  # type: ignore[union-attr]
+        grads = [g.unbind(0) for g in whole]
         params, mean, square = ([rows[i] for i in used] for rows in self._rows)
         calls = []
         for rate in dict.fromkeys(rates):

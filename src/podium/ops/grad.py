@@ -19,8 +19,9 @@ def backward(loss: Tensor, params: Sequence[Tensor]) -> None:
 @torch.no_grad()
 def clip_by_norm(params: Sequence[Tensor], limit: Tensor) -> Tensor:
     """Scale each member's gradient to a norm of at most `limit[M]`, in place; returns the norms before, `[M]`."""
-    grads = [p.grad.flatten(1) for p in params if p.grad is not None]
-    norm: Tensor = torch.linalg.vector_norm(grads[0] if len(grads) == 1 else torch.cat(grads, 1), dim=1)
+    grads = [p.grad for p in params if p.grad is not None]
+    flat = [g.flatten(1) for g in grads]  # copies, where autograd left them transposed
+    norm: Tensor = torch.linalg.vector_norm(flat[0] if len(flat) == 1 else torch.cat(flat, 1), dim=1)
     scale = limit.div(norm + 1e-6).clamp_(max=1)
     for g in grads:
         g.mul_(per_member(scale, g))

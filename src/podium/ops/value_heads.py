@@ -56,7 +56,7 @@ class Atoms:
         """The probabilities of r + γ z, each shared out between the two atoms beside it (algorithm 1)."""
         moved = torch.addcmul(reward.unsqueeze(-1), decay.unsqueeze(-1), self._support).clamp_(self._low, self._high)
         place = (moved - self._low) * ((self.atoms - 1) / (self._high - self._low))
-        below = place.floor().clamp_(0, self.atoms - 1)
+        below = place.floor().clamp_(0, self.atoms - 1).nan_to_num_(0)  # a NaN stays in `up`, and in its member
         above = (below + 1).clamp_(max=self.atoms - 1)
         up = place - below
         out = torch.zeros_like(x).scatter_add_(-1, below.long(), x * (1 - up))

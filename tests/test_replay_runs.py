@@ -1,0 +1,316 @@
+"""Whole runs of learners with a replay: what they leave, and that stopping, killing and extending changes nothing."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import podium
+import whole
+from killing import killed_and_resumed
+from podium import experiment as experiments
+from podium.compose import compose
+from podium.core import tree
+from podium.core.streams import Streams
+from podium.core.tree import Tree
+from podium.envs import make as envs
+from podium.envs.base import VecEnv
+from podium.evolve.turn import Refill
+from podium.store import checkpoint
+from podium.store.run import Run
+from test_evolve_runs import consistent
+from test_evolve_runs import same as same_books
+from test_runs import same
+
+SMALL = (
+    "env.num=4",
+    "net.hidden=[16,16]",
+    "train.threads=1",
+    "eval.every=256",
+    "eval.episodes=2",
+    "eval.max_steps=60",
+    "train.checkpoint=256",
+    "algo.batch=16",
+    "algo.warmup=64",
+    "replay.capacity=600",
+    "stop.fitness=null",
+)
+SUBSET = ("critic.count=4", "critic.target=subset", "critic.subset=2")
+RUNS: dict[str, tuple[str, ...]] = {
+    "dqn": ("CartPole-v1", "dqn", "algo.target_every=7"),
+    "rainbow": ("CartPole-v1", "rainbow", "algo.atoms=11", "algo.anneal=[lr,beta]"),
+    "dqn-qr": ("CartPole-v1", "dqn", "algo.distribution=qr", "algo.atoms=5", "replay.ratio=3", *SUBSET),
+    "sac-discrete": ("CartPole-v1", "sac-discrete", "replay.prioritised=true"),
+    "ddpg": ("Pendulum-v1", "ddpg"),
+    "ddpg-ou": ("Pendulum-v1", "ddpg", "algo.process=ou", "env.normalise_reward=true"),
+    "td3": ("Pendulum-v1", "td3", "algo.n_step=3", "env.normalise_obs=true"),
+    "sac": ("Pendulum-v1", "sac", "replay.prioritised=true"),
+    "sac-shared": ("Pendulum-v1", "sac", "replay.shared=true"),
+    "redq": ("Pendulum-v1", "redq", "algo.updates=3", "algo.delay=3", *SUBSET),
+}
+TWO = ("train.members=2", "algo.lr={each: [1e-3, 1e-2]}", "algo.discount=[0.9,0.99]")
+EACH = pytest.mark.parametrize("name", RUNS)
+
+
+def words(name: str, *more: str) -> tuple[str, ...]:
+    return (*RUNS[name], *SMALL, *TWO, "stop.steps=1024", *more)
+
+
+def latest(run: Path) -> Tree:
+    """The state of the only pod."""
+    return checkpoint.read(checkpoint.found(run)[0])[0]["pods"]["0"]
+
+
+def bits(state: Tree, row: int | None = None) -> dict[str, bytes]:
+    return {k: (v if row is None else v[row]).numpy().tobytes() for k, v in tree.flatten(state).items()}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Finished runs by name, each trained once."""
+    folder, done = tmp_path_factory.mktemp("runs"), set[str]()
+
+    def run(name: str) -> Path:
+        if name not in done:
+            podium.train(*words(name), out=folder / name)
+            done.add(name)
+        return folder / name
+
+    return run
+
+
+@EACH
+def test_it_learns_and_goes_on_from_any_checkpoint_bit_for_bit(name: str, runs: Callable, tmp_path: Path) -> None:
+    """With all that the replay holds, and all numbers that were drawn ahead."""
+    state = latest(runs(name))
+    assert (state["learnt"]["updates"] >= 0.15 * 960).all() and not state["slot"]["failed"].any()
+    assert state["slot"]["learner"]["replay"]["ring"]["size"].unique().numel() == 1
+    run = Path(shutil.copytree(runs(name), tmp_path / "copy"))
+    code, out, err = whole.command("resume", run, "--step", 768)
+    assert (code, err) == (0, "") and "statistical" not in out and "resumed from step 768" in out
+    same(runs(name), run)
+
+
+@pytest.mark.parametrize("name", ["dqn", "td3"])
+def test_extended_it_equals_a_longer_run(name: str, runs: Callable, tmp_path: Path) -> None:
+    podium.train(*words(name, "stop.steps=512"), out=tmp_path / "short")
+    podium.resume(tmp_path / "short", "stop.steps=1024")
+    same(runs(name), tmp_path / "short")
+
+
+@pytest.mark.parametrize("name", ["rainbow", "ddpg-ou", "sac-shared"])
+def test_killed_before_the_first_checkpoint_it_begins_anew(name: str, runs: Callable, tmp_path: Path) -> None:
+    """From step 0, when no number was drawn ahead and the replay is empty."""
+    podium.train(*words(name, "stop.steps=128", "train.checkpoint=128"), out=tmp_path / "run")
+    podium.resume(tmp_path / "run", "stop.steps=1024", "train.checkpoint=256", step=0)
+    same(runs(name), tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rainbow", "sac", "ddpg-ou"])
+def test_killed_at_any_moment_it_goes_on_as_if_it_were_not(name: str, tmp_path: Path) -> None:
+    started = time.monotonic()
+    podium.train(*words(name), out=tmp_path / "whole")
+    length = time.monotonic() - started
+    same(tmp_path / "whole", killed_and_resumed(tmp_path, 1, length, "train", *words(name)))
+
+
+@pytest.mark.parametrize("name", ["rainbow", "ddpg-ou"])
+def test_of_envs_that_cannot_be_saved_it_goes_on_bit_for_bit(name: str, tmp_path: Path) -> None:
+    """Each checkpoint ends all episodes, in the uninterrupted run, too, and the replay knows of it."""
+    podium.train(*words(name, "env.source=gymnasium", "stop.steps=768"), out=tmp_path / "run")
+    run = Path(shutil.copytree(tmp_path / "run", tmp_path / "copy"))
+    code, out, err = whole.command("resume", run, "--step", 512)
+    assert (code, err) == (0, "") and "statistical" not in out
+    same(tmp_path / "run", run)
+
+
+def test_a_replay_that_was_not_saved_fills_anew(tmp_path: Path) -> None:
+    podium.train(*words("sac", "replay.save_bytes=0", "stop.steps=512"), out=tmp_path / "run")
+    before = latest(tmp_path / "run")
+    assert "replay" not in before["slot"]["learner"]
+    code, out, err = whole.command("resume", tmp_path / "run", "stop.steps=560")
+    said = " ".join(out.split())
+    assert (code, err) == (0, "") and "resume is statistical" in said and "replay.save_bytes" in said
+    after = latest(tmp_path / "run")
+    assert torch.equal(before["learnt"]["updates"], after["learnt"]["updates"]), "48 of 64 steps: it waits"
+    podium.resume(tmp_path / "run", "stop.steps=768", "replay.save_bytes=10000000")
+    full = latest(tmp_path / "run")
+    assert (full["learnt"]["updates"] > after["learnt"]["updates"]).all()
+    assert (full["slot"]["learner"]["replay"]["ring"]["size"] * 4 == 768 - 560).all(), "the rest was never seen"
+
+
+# ---- a member that fails
+
+
+@pytest.mark.parametrize("what", ["obs", "reward"])
+@pytest.mark.parametrize("name", ["dqn", "rainbow", "sac-discrete"])
+def test_a_nan_fails_its_own_member_and_no_other(name: str, what: str, tmp_path: Path) -> None:
+    mine = (*words(name)[1:], "env=whole:Faulty", "train.members=3", "algo.lr=1e-3", "stop.steps=512")
+    podium.train(*mine, out=tmp_path / "sound")
+    podium.train(*mine, "env.kwargs.row=1", f"env.kwargs.what={what}", out=tmp_path / "ill")
+    assert [row["status"] for row in whole.members(tmp_path / "ill")] == ["finished", "failed", "finished"]
+    sound, ill = latest(tmp_path / "sound"), latest(tmp_path / "ill")
+    assert ill["slot"]["failed"].tolist() == [False, True, False]
+    for row in (0, 2):
+        one, two = bits(sound, row), bits(ill, row)
+        assert one.keys() == two.keys() and not [key for key in one if one[key] != two[key]]
+    assert bits(sound, 1) != bits(ill, 1)
+
+
+def test_what_a_member_did_that_sees_nan_does_no_harm_to_those_who_share_its_replay(tmp_path: Path) -> None:
+    mine = (*words("dqn")[1:], "env=whole:Faulty", "train.members=3", "algo.lr=1e-3", "stop.steps=512")
+    podium.train(*mine, "replay.shared=true", "env.kwargs.row=1", out=tmp_path / "run")
+    state = latest(tmp_path / "run")
+    assert not state["slot"]["learner"]["replay"]["ring"]["data"].isfinite().all(), "it is there"
+    assert state["learnt"]["critic"]["0"].isfinite().flatten(1).all(1)[[0, 2]].all()
+    assert not state["slot"]["failed"][[0, 2]].any()
+
+
+@pytest.mark.parametrize("name", ["rainbow", "sac", "redq"])
+def test_a_failed_row_that_is_filled_begins_with_an_empty_replay(name: str) -> None:
+    a, b = (experiments.build_pod(experiments.validate(compose(words(name, "train.members=3", "algo.lr=1e-3"))))
+            for _ in range(2))  # fmt: skip
+    for pod in (a, b):
+        pod.train(40)
+    weights = a.algorithm.learnt()["critic"]["0"]
+    weights[1] = torch.nan
+    a.train(1), b.train(1)
+    assert a.failed.tolist() == [False, True, False]
+    genes = {gene: float(row[0]) for gene, row in a.algorithm.genes.items()}
+    a.exchange([Refill(1, 7, 0, genes)])
+    assert a.learner.replay.size.tolist() == [164, 0, 164]
+    updates = a.algorithm.core.updates.clone()
+    a.train(4), b.train(4)
+    assert (a.algorithm.core.updates - updates)[1] == 0, "it has less than it needs"
+    a.train(30), b.train(30)
+    assert not a.failed.any() and (a.algorithm.core.updates - updates)[1] > 0
+    for row in (0, 2):
+        assert bits(a.state(), row) == bits(b.state(), row)
+    assert all(x[1].isfinite().all() for x in tree.flatten(a.read([0, 1, 2])["critic"]).values())
+
+
+# ---- evolution
+
+PACE = ("evolve.members=4", "evolve.interval=192", "stop.steps=768", "eval.episodes=3", "eval.max_steps=60")
+NET = ("net.hidden=[16,16]", "env.num=4", "train.threads=1", "train.checkpoint=192", "stop.fitness=null")
+REPLAY = ("algo.batch=16", "algo.warmup=64", "replay.capacity=600")
+DQN = "{algo: {name: dqn, batch: 16, warmup: 64}, replay: {capacity: 500}}"
+PPO = "{algo: {name: ppo, steps: 16, batch: 32, epochs: 1}}"
+EVOLVING: dict[str, tuple[str, ...]] = {
+    "dqn-truncation": ("CartPole-v1", "dqn", "truncation", *REPLAY),
+    "dqn-tournament": ("CartPole-v1", "dqn", "tournament", "replay.prioritised=true", *REPLAY),
+    "sac-truncation": ("Pendulum-v1", "sac", "truncation", *REPLAY),
+    "sac-tournament": ("Pendulum-v1", "sac", "tournament", "replay.shared=true", *REPLAY),
+    "mixed-tournament": ("CartPole-v1", "tournament", f"evolve.entrants=[{PPO},{DQN}]"),
+}
+
+
+@pytest.mark.parametrize("name", EVOLVING)
+def test_members_evolve_and_a_stop_changes_nothing(name: str, tmp_path: Path) -> None:
+    mine = (*EVOLVING[name], *PACE, *NET)
+    podium.evolve(*mine, out=tmp_path / "long")
+    books = consistent(tmp_path / "long")
+    assert any(row["parent"] is not None for row in books["members"])
+    assert {row["algo"] for row in books["members"]} == ({"ppo", "dqn"} if "mixed" in name else {name.split("-")[0]})
+    podium.evolve(*mine, "stop.steps=384", out=tmp_path / "short")
+    podium.resume(tmp_path / "short", "stop.steps=768")
+    same_books(tmp_path / "long", tmp_path / "short", turns=False)
+
+
+def test_presets_of_different_algorithms_compete(tmp_path: Path) -> None:
+    mine = ("cartpole", "tournament", "evolve.entrants=[ppo,dqn]", "evolve.members=4", "evolve.interval=512")
+    result = podium.evolve(*mine, "stop.steps=1024", "eval.episodes=2", "stop.fitness=null", out=tmp_path / "run")
+    assert result.reason == "steps" and {row["algo"] for row in whole.members(tmp_path / "run")} == {"ppo", "dqn"}
+
+
+# ---- settings of whole runs
+
+
+@pytest.mark.parametrize(("ratio", "updates"), [(1.0, 60), (3.0, 180), (0.5, 30), (8.0, 480)])
+def test_the_ratio_says_how_many_samples_are_drawn_for_a_step(ratio: float, updates: int) -> None:
+    """60 rounds of 4 x 4 steps learn, each with `ratio` samples a step, 16 samples an update."""
+    mine = words("dqn", f"replay.ratio={ratio}", "algo.steps=4", "algo.warmup=16")
+    pod = experiments.build_pod(experiments.validate(compose(mine)))
+    pod.train(60)
+    assert pod.algorithm.core.updates.tolist() == [updates] * 2
+
+
+@pytest.mark.parametrize(("warmup", "updates"), [(0, 3 * 37), (64, 3 * 25), (100, 3 * 16)])
+def test_learning_begins_after_the_warm_up(warmup: int, updates: int) -> None:
+    """Rounds of 4 steps; a batch takes four of them."""
+    pod = experiments.build_pod(experiments.validate(compose(words("dqn", f"algo.warmup={warmup}", "algo.updates=3"))))
+    pod.train(40)
+    assert pod.algorithm.core.updates.tolist() == [updates] * 2
+    assert pod.algorithm.core.acted.tolist() == [160] * 2
+
+
+def test_a_run_starts_from_a_member_of_another(runs: Callable, tmp_path: Path) -> None:
+    """With its weights, targets, optimisers and ages, and a replay that is empty."""
+    kept, _ = Run.open(runs("sac")).read_snapshot(1)
+    mine = words("sac", "algo.lr={each: [0, 0]}", "algo.tau=0", "stop.steps=128", f"train.start={runs('sac')}:1")
+    podium.train(*mine, out=tmp_path / "run")
+    state = latest(tmp_path / "run")
+    for row in (0, 1):
+        for part in ("policy", "critic", "target", "log_temperature"):
+            found, expected = (tree.flatten({part: learnt[part]}) for learnt in (state["learnt"], kept))
+            assert all(torch.equal(found[key][row], expected[key][0]) for key in expected), part
+    assert (state["learnt"]["acted"] == kept["acted"] + 128).all()
+    assert (state["slot"]["learner"]["replay"]["ring"]["size"] == 32).all()
+
+
+def test_genes_follow_a_schedule(tmp_path: Path) -> None:
+    schedule = [
+        {"step": 0, "genes": {"lr": 0.01, "epsilon_end": 0.5}},
+        {"step": 256, "genes": {"lr": 0.0, "epsilon_end": 0.1}},
+    ]
+    (tmp_path / "plan.yaml").write_text(yaml.safe_dump({"train": {"schedule": schedule}}))
+    mine = (*RUNS["dqn"], *SMALL, str(tmp_path / "plan.yaml"))
+    podium.train(*mine, "stop.steps=256", out=tmp_path / "half")
+    podium.train(*mine, "stop.steps=512", out=tmp_path / "run")
+    half, state = latest(tmp_path / "half"), latest(tmp_path / "run")
+    genes = [{name: float(part["learnt"]["genes"][name]) for name in ("lr", "epsilon_end")} for part in (half, state)]
+    assert genes[0] == pytest.approx(schedule[0]["genes"]) and genes[1] == pytest.approx(schedule[1]["genes"])
+    assert torch.equal(half["learnt"]["critic"]["0"], state["learnt"]["critic"]["0"]), "lr 0 from step 256 on"
+    assert state["learnt"]["updates"] > half["learnt"]["updates"]
+
+
+# ---- own loops
+
+
+def drive(stack: podium.Stack, env: VecEnv, obs: np.ndarray, rounds: int) -> np.ndarray:
+    """A user's loop over a VecEnv, in numpy."""
+    for _ in range(rounds):
+        while not stack.ready:
+            step = env.step(torch.as_tensor(stack.act(obs)))
+            stack.store(*(x.numpy().copy() for x in (step.reward, step.terminated, step.truncated, step.last)))
+            obs = step.obs.numpy().copy()
+        stack.learn()
+    return obs
+
+
+@EACH
+def test_a_stack_in_an_own_loop_equals_a_pod_and_goes_on_from_a_file(name: str, tmp_path: Path) -> None:
+    mine, id = words(name), RUNS[name][0]
+    pod = experiments.build_pod(experiments.validate(compose(mine)))
+    pod.train(60)
+    one, env = podium.Stack(*mine), envs.make(id, 2, 4)
+    obs = drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 45)
+    one.save(tmp_path / "stack.safetensors")
+    two, again = podium.Stack(*mine), envs.make(id, 2, 4)
+    two.load(tmp_path / "stack.safetensors")
+    again.reset(Streams(0, range(2)))
+    again.load(tree.clone(env.state()))
+    drive(one, env, obs, 15)
+    drive(two, again, obs, 15)
+    assert one.steps == two.steps == int(pod.steps[0])
+    expected = bits(pod.algorithm.learnt())
+    assert bits(one.algorithm.learnt()) == expected
+    assert bits(two.algorithm.learnt()) == expected
