@@ -132,6 +132,19 @@ def test_of_envs_that_cannot_be_saved_it_goes_on_bit_for_bit(name: str, tmp_path
     same(tmp_path / "run", run)
 
 
+def test_where_envs_are_restarted_nothing_goes_on() -> None:
+    """No return of several steps leads from one episode into the next, and no sum of rewards does."""
+    mine = words("td3", "env.normalise_reward=true")
+    pod = experiments.build_pod(experiments.validate(compose(mine)))
+    pod.train(30)
+    ring = pod.learner.replay.ring
+    ends = ring.data[:, :30, :, ring.layout.columns["ends"]]
+    assert ends.sum() == 0 and (pod.algorithm.slot()["carried"] != 0).all()
+    pod.restart()
+    assert (ends[:, -1] == 1).all() and ends[:, :-1].sum() == 0
+    assert (pod.algorithm.slot()["carried"] == 0).all()
+
+
 def test_a_replay_that_was_not_saved_fills_anew(tmp_path: Path) -> None:
     podium.train(*words("sac", "replay.save_bytes=0", "stop.steps=512"), out=tmp_path / "run")
     before = latest(tmp_path / "run")
