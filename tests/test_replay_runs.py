@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from podium.compose import compose
 from podium.core import tree
 from podium.core.streams import Streams
 from podium.core.tree import Tree
+from podium.ensemble import ensemble
 from podium.envs import make as envs
 from podium.envs.base import VecEnv
 from podium.evolve.turn import Refill
@@ -98,6 +100,26 @@ def test_it_learns_and_goes_on_from_any_checkpoint_bit_for_bit(name: str, runs: 
     same(runs(name), run)
 
 
+@EACH
+def test_its_champion_is_loaded_evaluated_and_exported(name: str, runs: Callable, tmp_path: Path) -> None:
+    agent = podium.load(runs(name))
+    obs = np.stack([agent.obs_space.sample() for _ in range(5)]) / 100
+    assert np.array_equal(agent.act(obs), podium.load(runs(name)).act(obs)), "without noise"
+    code, out, err = whole.command("eval", runs(name), "--episodes", 2, "--json")
+    assert (code, err) == (0, "") and json.loads(out)["episodes"] == 2
+    code, _, err = whole.command("export", runs(name), "-o", tmp_path / "agent.onnx")
+    assert (code, err) == (0, "") and (tmp_path / "agent.onnx").exists()
+
+
+def test_agents_with_different_critics_decide_together(tmp_path: Path) -> None:
+    for count in (1, 2):
+        podium.train(*words("dqn", f"critic.count={count}", "stop.steps=128"), out=tmp_path / str(count))
+    agents = [podium.load(tmp_path / str(count)) for count in (1, 2)]
+    obs = np.linspace(-0.2, 0.2, 32, dtype=np.float32).reshape(8, 4)
+    assert ensemble([*agents, agents[0]]).act(obs).shape == (8,)
+    assert np.array_equal(ensemble([agents[1]]).act(obs), agents[1].act(obs))
+
+
 @pytest.mark.parametrize("name", ["dqn", "td3"])
 def test_extended_it_equals_a_longer_run(name: str, runs: Callable, tmp_path: Path) -> None:
     podium.train(*words(name, "stop.steps=512"), out=tmp_path / "short")
@@ -130,6 +152,19 @@ def test_of_envs_that_cannot_be_saved_it_goes_on_bit_for_bit(name: str, tmp_path
     code, out, err = whole.command("resume", run, "--step", 512)
     assert (code, err) == (0, "") and "statistical" not in out
     same(tmp_path / "run", run)
+
+
+def test_where_envs_are_restarted_nothing_goes_on() -> None:
+    """No return of several steps leads from one episode into the next, and no sum of rewards does."""
+    mine = words("td3", "env.normalise_reward=true")
+    pod = experiments.build_pod(experiments.validate(compose(mine)))
+    pod.train(30)
+    ring = pod.learner.replay.ring
+    ends = ring.data[:, :30, :, ring.layout.columns["ends"]]
+    assert ends.sum() == 0 and (pod.algorithm.slot()["carried"] != 0).all()
+    pod.restart()
+    assert (ends[:, -1] == 1).all() and ends[:, :-1].sum() == 0
+    assert (pod.algorithm.slot()["carried"] == 0).all()
 
 
 def test_a_replay_that_was_not_saved_fills_anew(tmp_path: Path) -> None:

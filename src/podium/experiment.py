@@ -287,10 +287,10 @@ def _plan(algo: AlgoSettings) -> AlgoSettings:
 
 
 def alike(one: Experiment, other: Experiment) -> bool:
-    """Whether members of the two, given the same spaces, can be one stack: by algorithm, plan, nets, normalisers."""
+    """Whether members of the two, given the same spaces, can be one stack: by plan, nets, critics, normalisers."""
 
     def kind(of: Experiment) -> tuple[Any, ...]:
-        return _plan(of.algo), of.net, of.env.normalise_obs, of.env.normalise_reward
+        return _plan(of.algo), of.net, of.critic, of.env.normalise_obs, of.env.normalise_reward
 
     return kind(one) == kind(other)
 
