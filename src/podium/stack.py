@@ -13,7 +13,7 @@ from torch import Tensor
 from podium import experiment as experiments
 from podium.compose import compose
 from podium.core import machine, tree
-from podium.core.errors import PodiumError
+from podium.core.errors import CheckpointError, PodiumError
 from podium.core.streams import Streams
 from podium.replay.rollout import Rollout
 from podium.roles.collector import fresh
@@ -118,7 +118,10 @@ class Stack:
         tree.copy(self.algorithm.learnt(), state["learnt"])
         tree.copy(self.algorithm.slot(), state["slot"])
         self._streams.load(state["streams"])
-        self._learner.load(state["learner"])
+        try:
+            self._learner.load(state["learner"])
+        except ValueError as error:
+            raise CheckpointError(f"{path}: its replay is another than this stack's ({error})") from error
         self._carry = state["carry"]
         self.steps, self._filled, self._pending = info["steps"], 0, None
 

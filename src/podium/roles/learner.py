@@ -55,7 +55,7 @@ class FromReplay:
 
     def __init__(self, algorithm: Any, settings: OffPolicySettings, stored: ReplaySettings, replay: Replay) -> None:
         self._algorithm, self._settings, self._stored, self.replay = algorithm, settings, stored, replay
-        self._least = max(settings.warmup, settings.batch)
+        self._least = max(settings.warmup * (replay.members if stored.shared else 1), settings.batch)
         self._owed = 0.0  # updates, for a ratio that does not come out even
 
     def learn(self, rollout: Batch, remaining: Tensor | None) -> Metrics:
