@@ -13,6 +13,7 @@ from torch import Tensor
 from podium.algos.ppo import ppo_loss
 from podium.core.spec import Spec
 from podium.core.streams import Streams
+from podium.nets.optim import Adam
 from podium.nets.policy_critic import NetSettings, PolicyCritic
 from podium.ops.grad import backward
 
@@ -55,6 +56,21 @@ def main() -> None:
     over = (lambda: tall.log_softmax(-2)), (lambda: flat.log_softmax(-1))
     pair("log_softmax of 2, 64 networks, batch 256: over the last axis but one, the last", *over)
     gradient()
+    for size in (18_000, 210_000):
+        adam(32, size)
+
+
+def adam(members: int, size: int) -> None:
+    """A step of Adam, every member with a learning rate of its own."""
+    weights = torch.randn(members, size).requires_grad_()
+    weights.grad = torch.randn(members, size)
+    optimiser, rates = Adam([weights]), torch.linspace(1e-4, 1e-3, members)
+
+    def plain() -> None:
+        with torch.no_grad():
+            optimiser._plain([0], rates, None)
+
+    pair(f"Adam, {members} members of {size:,}: fused, plain", lambda: optimiser.step(rates), plain)
 
 
 def gradient() -> None:

@@ -30,7 +30,7 @@ def load(run: str | Path, member: int | None = None) -> Agent | GuestAgent:
     """The best snapshot of a run's champion, or of the member of that id."""
     with Run.open(Path(run)) as folder:
         elsewhere = config.merge(folder.config, {"train": {"device": "cpu"}})  # one agent needs no GPU
-        each = entrants.kinds(entrants.validate(elsewhere))
+        each = entrants.kinds(entrants.validate(elsewhere, trains=False))
         members = {row["id"]: row for row in folder.ledger.members()}
         known = {id: row["kind"] for id, row in members.items()}
         if member is not None and member not in known:

@@ -98,13 +98,20 @@ def _share(evolve: EvolveSettings, i: int) -> int:
     return (evolve.members + kinds - 1 - i) // kinds
 
 
-def validate(tree: dict[str, Any]) -> Experiment:
-    """A complete experiment, or the first thing that is wrong with it. Touches no file and starts nothing."""
+def validate(tree: dict[str, Any], trains: bool = True) -> Experiment:
+    """A complete experiment, or the first thing that is wrong with it. Touches no file and starts nothing.
+
+    What only `trains` says: whether its replays fit into this machine's memory.
+    """
     experiment = experiments.record(tree)
     if isinstance(experiment, Evolution):
         _check(experiment)
+        if trains:
+            experiments.fit_replays(kinds(experiment))
         return _whole(experiment)
     experiments.check(experiment)
+    if trains:
+        experiments.fit_replays([experiment])
     if experiment.stop.generations is not None:
         raise ConfigError("stop.generations", experiment.stop.generations, "null: only podium evolve has generations")
     return experiment
@@ -213,7 +220,8 @@ def orchestrator(experiment: Experiment, run: Run, dealt: Sequence[Seat] = ()) -
     places = [Place(s.kind, s.rows, each[s.kind].algo.steps * experiment.env.num) for s in dealt or seats(experiment)]
     if not isinstance(experiment, Evolution):
         alone = Population([_kind(each, 0)], places, EvolveSettings(confirm=False), run, experiment.seed)
-        return Apart(alone, experiment.eval.every, experiment.stop.steps)
+        work = getattr(experiment.algo, "updates", 1)
+        return Apart(alone, experiment.eval.every, experiment.stop.steps, work)
     population = Population([_kind(each, i) for i in range(len(each))], places, experiment.evolve, run, experiment.seed)
     if experiment.evolve.strategy == "tournament":
         return Tournament(population, in_step=experiment.fleet.kind == "inline")

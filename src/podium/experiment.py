@@ -78,6 +78,9 @@ def algorithm(name: object) -> type[Any]:
             raise ConfigError(
                 "algo.name", name, "the class needs `Settings`, a subclass of podium.algos.base.AlgoSettings"
             )
+        if (getattr(found, "needs", None) == "replay") != issubclass(settings, OffPolicySettings):
+            needs = "`needs` is replay where `Settings` is a subclass of podium.algos.off_policy.OffPolicySettings"
+            raise ConfigError("algo.name", name, f"{needs}, and nowhere else")
         return found
     if not isinstance(name, str):
         raise ConfigError("algo.name", name, f"one of {', '.join([*ALGORITHMS, *GUESTS])}, or module:Class")
@@ -119,7 +122,7 @@ def has_replay(name: object) -> bool:
 
 def _check_replay(experiment: Experiment, algo: OffPolicySettings, spec: Spec) -> None:
     experiment.critic.check()
-    memory.check(spec, experiment.replay, algo.batch, spec.members)
+    memory.check(spec, experiment.replay, algo.batch)
     stop, capacity = experiment.stop.steps, experiment.replay.capacity
     if stop is not None and algo.warmup >= stop:
         raise ConfigError("algo.warmup", algo.warmup, f"less than stop.steps, {stop}: it would never learn")
@@ -127,13 +130,25 @@ def _check_replay(experiment: Experiment, algo: OffPolicySettings, spec: Spec) -
     if stop is not None and algo.batch > stop * owners:
         raise ConfigError("algo.batch", algo.batch, f"at most stop.steps, {stop}: it would never learn")
     held = capacity - capacity % (spec.envs * owners)
-    if algo.warmup > held:
-        allowed = f"at most what replay.capacity={capacity} holds, {held} steps: it would never learn"
+    if algo.warmup * owners > held:
+        allowed = f"at most what replay.capacity={capacity} holds, {held // owners} steps: it would never learn"
         raise ConfigError("algo.warmup", algo.warmup, allowed)
-    for name in ("alpha", "beta"):
-        if isinstance(getattr(algo, name), list) and not experiment.replay.prioritised:
+    for name in ("alpha", "beta") if not experiment.replay.prioritised else ():
+        if isinstance(getattr(algo, name), list | dict):
             allowed = "a number: without replay.prioritised=true there is nothing to search"
             raise ConfigError(f"algo.{name}", getattr(algo, name), allowed)
+        if name in algo.anneal:
+            raise ConfigError("algo.anneal", list(algo.anneal), f"{name} needs replay.prioritised=true")
+
+
+def fit_replays(kinds: Sequence[Experiment]) -> None:
+    """Refuse replays that do not fit into memory, each beside those before it."""
+    others = 0
+    for kind in kinds:
+        if isinstance(kind.algo, OffPolicySettings):
+            spec = _spec(kind, kind.train.members)
+            memory.fit(spec, kind.replay, others)
+            others += memory.needed(spec, kind.replay)
 
 
 def _check_unused(experiment: Experiment) -> None:

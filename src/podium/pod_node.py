@@ -67,6 +67,8 @@ class PodNode:
     def split(self, keep: int) -> Tree:
         """Keep the first rows; the state of the others, for another pod."""
         state = tree.clone(self._pod.state())
+        if forgotten(state):
+            self._notes.append(f"{self._name} is split, and with it what was in its replays, which fill anew")
         self._pod.close()
         self._build(replace(self._seat, rows=keep))
         self._pod.load(tree.map(lambda leaf: leaf[:keep], state))
@@ -80,6 +82,15 @@ class PodNode:
 
     def close(self) -> None:
         self._pod.close()
+
+
+def forgotten(state: Tree) -> bool:
+    """Leave out a replay that cannot be split by rows, being shared; whether none goes on with the rows."""
+    learner = state["slot"].get("learner", {})
+    replay = learner.get("replay")
+    if replay is not None and len(replay["ring"]["data"]) != len(state["slot"]["ids"]):
+        del learner["replay"]
+    return bool(learner) and "replay" not in learner
 
 
 class RankNode(PodNode):

@@ -24,7 +24,10 @@ from podium.store.run import Run, config_of
 from podium.topologies.driver import Driver
 from podium.training import Result, begin, console, disk, finish, plan
 
-FIXED = ("seed", "env", "algo.name", "net", "train.members", "train.start")
+FIXED = (
+    *("seed", "env", "algo.name", "net", "critic.count", "train.members", "train.start"),
+    *(f"algo.{name}" for name in ("distribution", "dueling", "atoms", "low", "high")),
+)
 """What a resumed run keeps: it shaped the tensors, or drew the numbers, that the checkpoint holds."""
 EVOLVED = (
     "algo",

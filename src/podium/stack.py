@@ -31,6 +31,7 @@ class Stack:
 
     def __init__(self, *words: str) -> None:
         self.experiment = experiment = experiments.validate(compose(words))
+        experiments.fit_replays([experiment])
         machine.keep_memory()
         machine.use_threads(experiments.threads(experiment))
         self._device = torch.device(experiment.train.device)
@@ -122,7 +123,7 @@ class Stack:
             self._learner.load(state["learner"])
         except ValueError as error:
             raise CheckpointError(f"{path}: its replay is another than this stack's ({error})") from error
-        self._carry = state["carry"]
+        self._learner.restart()  # the envs may have gone on, and steps that were not learnt from are not kept
         self.steps, self._filled, self._pending = info["steps"], 0, None
 
     def _state(self) -> tree.Tree:
@@ -131,7 +132,6 @@ class Stack:
             "slot": self.algorithm.slot(),
             "streams": self._streams.state(),
             "learner": self._learner.state(),
-            "carry": self._carry,
         }
 
     def _tensor(self, name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Tensor:

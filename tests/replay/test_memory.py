@@ -12,7 +12,7 @@ from podium.core.config import build
 from podium.core.errors import ConfigError, PodiumError
 from podium.core.spec import Spec
 from podium.replay import memory
-from podium.replay.memory import check, needed
+from podium.replay.memory import check, fit, needed
 from podium.replay.settings import ReplaySettings
 from replay.twin import FLOATS, IMAGES, replay, spec
 
@@ -35,10 +35,15 @@ def test_memory_that_is_not_used_costs_nothing() -> None:
     assert ring.saved_bytes < 10**6
 
 
-def refused(room: Spec, batch: int = 8, members: int | None = None, **settings: Any) -> ConfigError:
+def refused(room: Spec, batch: int = 8, others: int = 0, **settings: Any) -> ConfigError:
     with pytest.raises(ConfigError) as error:
-        check(room, ReplaySettings(**settings), batch, members or room.members)
+        accept(room, batch, others, **settings)
     return error.value
+
+
+def accept(room: Spec, batch: int = 8, others: int = 0, **settings: Any) -> None:
+    check(room, ReplaySettings(**settings), batch)
+    fit(room, ReplaySettings(**settings), others)
 
 
 def test_refusals_name_the_field_and_what_is_allowed() -> None:
@@ -46,7 +51,7 @@ def test_refusals_name_the_field_and_what_is_allowed() -> None:
     assert refused(room, capacity=2).field == "replay.capacity"
     assert "3" in refused(room, capacity=2).allowed
     assert refused(room, capacity=5, shared=True).field == "replay.capacity"
-    check(room, ReplaySettings(capacity=5), 3, 2)
+    accept(room, 3, capacity=5)
     wrong = refused(room, 101, capacity=100)
     assert (wrong.field, wrong.value) == ("algo.batch", 101) and "99" in wrong.allowed  # 33 steps of 3 envs
     assert refused(room, 100, capacity=100).field == "algo.batch", "what the envs do not fill evenly is not there"
@@ -57,11 +62,13 @@ def test_refusals_name_the_field_and_what_is_allowed() -> None:
 @pytest.mark.parametrize("room", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("prioritised", [False, True])
 def test_too_little_memory_names_the_largest_capacity_that_fits(room: Spec, prioritised: bool) -> None:
-    wrong = refused(room, capacity=10**6, bytes=10**6, members=5, prioritised=prioritised)
+    wrong = refused(room, capacity=10**6, bytes=10**6, others=123_456, prioritised=prioritised)
     assert (wrong.field, wrong.value) == ("replay.bytes", 10**6)
     fits = int(wrong.allowed.split("replay.capacity=")[2].split()[0])
-    check(room, ReplaySettings(capacity=fits, bytes=10**6, prioritised=prioritised), 8, 5)
-    assert refused(room, capacity=fits + 3, bytes=10**6, members=5, prioritised=prioritised).field == "replay.bytes"
+    accept(room, others=123_456, capacity=fits, bytes=10**6, prioritised=prioritised)
+    assert (
+        refused(room, capacity=fits + 3, bytes=10**6, others=123_456, prioritised=prioritised).field == "replay.bytes"
+    )
     assert "least" in refused(room, 2, capacity=100, bytes=1).allowed
 
 
@@ -70,7 +77,7 @@ def test_half_of_the_machine_is_the_limit_where_none_is_given(monkeypatch: pytes
     monkeypatch.setattr(memory, "memory", lambda device: 10**6)
     wrong = refused(spec(), capacity=10**6)
     assert wrong.field == "replay.capacity" and "500000 bytes" in wrong.allowed
-    check(spec(), ReplaySettings(capacity=1000), 8, 2)
+    accept(spec(), capacity=1000)
 
 
 @pytest.mark.parametrize("wrong", ["capacity: 0", "bytes: 0", "save_bytes: -1", "ratio: 0", "shared: 3", "size: 5"])

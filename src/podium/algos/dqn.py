@@ -34,7 +34,6 @@ class DQNSettings(OffPolicySettings):
 
     name: Importable = "dqn"
     lr: GeneValue = gene(1e-3, 1e-6, 1.0, search=(1e-5, 1e-2))
-    tau: GeneValue = gene(1.0, 1e-4, 1.0, most=1)
     max_norm: GeneValue = gene(10.0, 0.01, 100.0, optional=True)
     epsilon: GeneValue = gene(1.0, 0.0, 1.0, "linear", most=1)
     epsilon_end: GeneValue = gene(0.05, 0.0, 1.0, "linear", most=1, search=(0.01, 0.2))

@@ -37,7 +37,7 @@ class OffPolicySettings(AlgoSettings):
     updates: int = Field(1, ge=1, description="updates in a round")
     batch: int = Field(256, ge=1, description="what an update learns from, drawn from the replay")
     warmup: int = Field(100, ge=0, description="steps of each member with random actions before it learns")
-    n_step: int = Field(1, ge=1, description="rewards that are summed up before the critics take over")
+    n_step: int = Field(1, ge=1, le=1000, description="rewards that are summed up before the critics take over")
     anneal: tuple[Literal["lr", "beta"], ...] = Field(
         (), description="genes that move over the run: lr to 0, beta to 1"
     )
@@ -119,7 +119,7 @@ class OffPolicy:
     def redraw(self, drawn: Tree) -> None:
         """Go on with what `drawn` returned."""
         for name, block in self.blocks.items():
-            block.refill(drawn.get(name))
+            block.refill(drawn[name].to(self.acted.device) if name in drawn else None)
 
     def restart(self) -> None:
         self.carried.zero_()
@@ -135,6 +135,9 @@ def current(genes: dict[str, Tensor], names: tuple[str, ...], remaining: Tensor 
     if remaining is None:
         return genes
     now = annealed(genes, tuple(name for name in names if name != "beta"), remaining)
+    if "lr" in names and "policy_lr" in genes:
+        own = genes["policy_lr"]
+        now = now | {"policy_lr": torch.where(own.isinf(), own, own * remaining)}
     return now | {"beta": 1 - (1 - genes["beta"]) * remaining} if "beta" in names else now
 
 

@@ -14,7 +14,8 @@ from podium.evolve.population import Population
 from podium.evolve.turn import Outcome, Refills, Task
 
 TURN = 64
-"""Steps of each member in a turn, at least: less would be spent on the turns themselves."""
+"""Steps of each member, or updates, in a turn: less would be spent on the turns themselves, more would keep Ctrl-C
+waiting."""
 
 
 class Apart:
@@ -22,8 +23,9 @@ class Apart:
 
     cut = frozenset[int]()  # an evaluation that was cut short is made up for as the last one of a finished run is
 
-    def __init__(self, population: Population, every: int, stop: int | None = None) -> None:
-        self.population, self._every, self._stop = population, every, stop or math.inf
+    def __init__(self, population: Population, every: int, stop: int | None = None, work: int = 1) -> None:
+        """`work` is how many updates a rollout brings."""
+        self.population, self._every, self._stop, self._work = population, every, stop or math.inf, work
         self.best = [-math.inf] * population.size
         self.evaluated, self.owed = -1, False  # at which step; an evaluation that was cut short
 
@@ -33,7 +35,7 @@ class Apart:
             return Task(0, range(place.rows))
         due = (steps // self._every + 1) * self._every
         left = -(-(min(due, self._stop) - steps) // place.rollout)  # updates
-        updates = int(max(1, min(left, TURN // place.rollout)))
+        updates = int(max(1, min(left, TURN // max(place.rollout, self._work))))
         return Task(updates, range(place.rows) if steps + updates * place.rollout >= due else ())
 
     def tell(self, pod: int, outcome: Outcome) -> Refills:

@@ -27,8 +27,8 @@ def needed(spec: Spec, settings: ReplaySettings) -> int:
     return total + (SumTree.needed(spec.members, slots) if settings.prioritised else 0)
 
 
-def check(spec: Spec, settings: ReplaySettings, batch: int, members: int) -> None:
-    """Refuse settings that cannot work; `members` is how many the run has, in stacks like this one."""
+def check(spec: Spec, settings: ReplaySettings, batch: int) -> None:
+    """Refuse settings that cannot work, whatever the memory."""
     if not isinstance(spec.action, Box | Discrete):
         raise ConfigError("env.id", spec.action, "a replay takes Discrete and Box actions")
     capacity, (_, envs) = settings.capacity, _shape(spec, settings)
@@ -37,21 +37,25 @@ def check(spec: Spec, settings: ReplaySettings, batch: int, members: int) -> Non
         raise ConfigError("replay.capacity", capacity, f"at least one step of each env; {what}: {envs}")
     if batch > capacity // envs * envs:
         raise ConfigError("algo.batch", batch, f"at most what the replay holds, {capacity // envs * envs} steps")
-    stacks = -(-members // spec.members)
+
+
+def fit(spec: Spec, settings: ReplaySettings, others: int = 0) -> None:
+    """Refuse a replay that does not fit into memory beside the `others` bytes of the run's other replays."""
     limit = settings.bytes if settings.bytes is not None else memory(spec.device) // 2
-    if stacks * needed(spec, settings) > limit:
-        raise _too_large(spec, settings, stacks, limit)
+    if others + needed(spec, settings) > limit:
+        raise _too_large(spec, settings, others, limit)
 
 
-def _too_large(spec: Spec, settings: ReplaySettings, stacks: int, limit: int) -> ConfigError:
+def _too_large(spec: Spec, settings: ReplaySettings, others: int, limit: int) -> ConfigError:
     _, envs = _shape(spec, settings)
 
     def total(steps: int) -> int:
-        return stacks * needed(spec, settings.model_copy(update={"capacity": steps * envs}))
+        return others + needed(spec, settings.model_copy(update={"capacity": steps * envs}))
 
     largest = bisect_right(range(settings.capacity // envs + 1), limit, lo=1, key=total) - 1
     fits = f"replay.capacity={largest * envs} is the largest that fits" if largest else f"{total(1)} are the least"
-    need = f"{stacks * needed(spec, settings)} bytes are needed for replay.capacity={settings.capacity}; {fits}"
+    beside = f", and {others} for other members" if others else ""
+    need = f"{needed(spec, settings)} bytes are needed for replay.capacity={settings.capacity}{beside}; {fits}"
     if settings.bytes is None:
         return ConfigError("replay.capacity", settings.capacity, f"half of the memory is {limit} bytes, and {need}")
     return ConfigError("replay.bytes", settings.bytes, need)

@@ -61,7 +61,7 @@ class Priorities:
         if self._held is not None:
             raw.mul_(self._held)
         torch.maximum(self.top, raw.amax(1, keepdim=True), out=self.top)
-        self.alpha, self._fresh = alpha.unsqueeze(-1), None
+        self.alpha, self._fresh = alpha.unsqueeze(-1).clone(), None  # genes may change before the next insert
         value = raw.pow_(self.alpha)
         if self._held is not None:
             value.mul_(self._held)

@@ -115,7 +115,7 @@ class FromReplay:
         return {"drawn": drawn, "owed": owed} | ({"replay": self.replay.state()} if self.saved else {})
 
     def load(self, state: Tree) -> None:
-        self._algorithm.core.redraw(state["drawn"])
         self._owed = float(state["owed"][0])
-        if "replay" in state:
+        if "replay" in state:  # else nothing goes on as it was
             self.replay.load(state["replay"])
+            self._algorithm.core.redraw(state["drawn"])

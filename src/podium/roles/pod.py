@@ -205,7 +205,7 @@ class Pod:
         tree.copy(self.algorithm.learnt(), state["learnt"])
         tree.copy(self.algorithm.slot(), slot["algorithm"])
         self.learner.load(slot["learner"])
-        self.collector.carry = slot["carry"]
+        self.collector.carry = tree.map(lambda leaf: leaf.to(self.collector.obs.device), slot["carry"])
         self.streams.load(slot["streams"])
         for name in ("steps", "ids", "failed"):
             getattr(self, name).copy_(slot[name])
