@@ -102,7 +102,7 @@ def test_a_saved_stack_goes_on(tmp_path: Path) -> None:
     obs = drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 1, False)
     one.save(tmp_path / "stack.safetensors")
     two = podium.Stack("CartPole-v1", *WORDS)
-    two.load(tmp_path / "stack.safetensors")
+    two.load(tmp_path / "stack.safetensors", goes_on=True)
     state = env.state()
     assert state is not None
     again = envs.make("CartPole-v1", 2, 3)

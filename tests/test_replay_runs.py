@@ -19,12 +19,15 @@ from killing import killed_and_resumed
 from podium import experiment as experiments
 from podium.compose import compose
 from podium.core import tree
+from podium.core.errors import PodiumError
 from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.ensemble import ensemble
 from podium.envs import make as envs
 from podium.envs.base import VecEnv
 from podium.evolve.turn import Refill
+from podium.pod_node import forgotten
+from podium.replay import memory
 from podium.store import checkpoint
 from podium.store.run import Run
 from test_evolve_runs import consistent
@@ -160,7 +163,7 @@ def test_where_envs_are_restarted_nothing_goes_on() -> None:
     pod = experiments.build_pod(experiments.validate(compose(mine)))
     pod.train(30)
     ring = pod.learner.replay.ring
-    ends = ring.data[:, :30, :, ring.layout.columns["ends"]]
+    ends = ring.layout.part(ring.data[:, :30], "ends")
     assert ends.sum() == 0 and (pod.algorithm.slot()["carried"] != 0).all()
     pod.restart()
     assert (ends[:, -1] == 1).all() and ends[:, :-1].sum() == 0
@@ -340,7 +343,7 @@ def test_a_stack_in_an_own_loop_equals_a_pod_and_goes_on_from_a_file(name: str, 
     obs = drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 45)
     one.save(tmp_path / "stack.safetensors")
     two, again = podium.Stack(*mine), envs.make(id, 2, 4)
-    two.load(tmp_path / "stack.safetensors")
+    two.load(tmp_path / "stack.safetensors", goes_on=True)
     again.reset(Streams(0, range(2)))
     again.load(tree.clone(env.state()))
     drive(one, env, obs, 15)
@@ -349,3 +352,44 @@ def test_a_stack_in_an_own_loop_equals_a_pod_and_goes_on_from_a_file(name: str, 
     expected = bits(pod.algorithm.learnt())
     assert bits(one.algorithm.learnt()) == expected
     assert bits(two.algorithm.learnt()) == expected
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_stack_whose_envs_begin_anew_joins_no_episodes(goes_on: bool, tmp_path: Path) -> None:
+    """What an n-step return sums up ends where the stack was loaded."""
+    mine = words("rainbow")
+    one, env = podium.Stack(*mine), envs.make(RUNS["rainbow"][0], 2, 4)
+    drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 20)
+    one.save(tmp_path / "stack.safetensors")
+    two = podium.Stack(*mine)
+    two.load(tmp_path / "stack.safetensors", goes_on=goes_on)
+    newest = [s._learner.replay.ring.data[:, 19] for s in (one, two)]
+    ends = [one._learner.replay.ring.layout.part(step, "ends") for step in newest]
+    assert torch.equal(ends[1], ends[0] if goes_on else torch.ones_like(ends[0])) and (ends[0] == 0).any()
+
+
+def test_a_pod_with_a_shared_replay_is_split_without_it() -> None:
+    pod = experiments.build_pod(experiments.validate(compose(words("td3", "replay.shared=true"))))
+    own = experiments.build_pod(experiments.validate(compose(words("td3"))))
+    for each in (pod, own):
+        each.train(5)
+    shared, apart = tree.clone(pod.state()), tree.clone(own.state())
+    assert forgotten(shared) and "replay" not in shared["slot"]["learner"]
+    assert not forgotten(apart) and "replay" in apart["slot"]["learner"]
+
+
+def test_an_agent_is_loaded_where_its_replay_would_not_fit(
+    runs: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = runs("td3")
+    monkeypatch.setattr(memory, "memory", lambda device: 1000)
+    assert podium.load(run).act(np.zeros(3)).shape == (1,)
+    with pytest.raises(PodiumError, match=r"replay\.capacity"):
+        podium.train(*words("td3"), out=tmp_path / "run")
+
+
+def test_the_replays_of_all_kinds_must_fit_together(tmp_path: Path) -> None:
+    few = ("evolve.entrants=[sac, td3]", "evolve.members=2", "replay.capacity=1000", "evolve.interval=500")
+    with pytest.raises(PodiumError, match=r"replay\.bytes"):
+        podium.evolve("pendulum", "tournament", *few, "replay.bytes=60000", out=tmp_path / "run")
+    podium.evolve("pendulum", "tournament", *few, "replay.bytes=90000", "stop.seconds=1", out=tmp_path / "run")

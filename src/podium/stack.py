@@ -109,8 +109,11 @@ class Stack:
         """
         tensors.save(Path(path), self._state(), {"steps": self.steps}, "stack")
 
-    def load(self, path: str | Path) -> None:
-        """Go on from what `save` kept of a stack with the same settings."""
+    def load(self, path: str | Path, goes_on: bool = False) -> None:
+        """Go on from what `save` kept of a stack with the same settings.
+
+        All episodes end here, unless your envs are where they were then and it all `goes_on`.
+        """
         state, info = tensors.load(Path(path), "stack")
         fixed = ("learnt", "slot", "streams")
         mine = self._state()
@@ -123,7 +126,11 @@ class Stack:
             self._learner.load(state["learner"])
         except ValueError as error:
             raise CheckpointError(f"{path}: its replay is another than this stack's ({error})") from error
-        self._learner.restart()  # the envs may have gone on, and steps that were not learnt from are not kept
+        if goes_on:
+            self._carry = state["carry"]
+        else:
+            self.algorithm.restart()
+            self._learner.restart()
         self.steps, self._filled, self._pending = info["steps"], 0, None
 
     def _state(self) -> tree.Tree:
@@ -132,6 +139,7 @@ class Stack:
             "slot": self.algorithm.slot(),
             "streams": self._streams.state(),
             "learner": self._learner.state(),
+            "carry": self._carry,
         }
 
     def _tensor(self, name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Tensor:

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor, nn
 
 from podium.algos.ddpg import OU_PULL, OU_TIME
-from podium.algos.off_policy import current
+from podium.algos.off_policy import current, policy_rate
 from podium.algos.temperature import Temperature
 from podium.core import hyper, tree
 from podium.core.spec import Spec
@@ -516,3 +516,9 @@ def test_a_users_module_learns_what_our_network_of_the_same_weights_learns(name:
 
 def inputs(towers: Towers) -> int:
     return int(towers._net.named["0.weight"].shape[-1])
+
+
+def test_an_annealed_rate_takes_the_policys_own_along() -> None:
+    genes = {"lr": torch.tensor([1e-3, 1e-3]), "policy_lr": torch.tensor([1e-2, float("inf")])}
+    now = current(genes, ("lr",), torch.tensor([0.5, 0.0]))
+    assert now["lr"].tolist() == pytest.approx([5e-4, 0]) and policy_rate(now).tolist() == pytest.approx([5e-3, 0])
