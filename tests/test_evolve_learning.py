@@ -12,7 +12,7 @@ from podium import experiment as experiments
 
 # Who looks less far ahead lets the pole lean further before it acts: the range of the discount makes room for a choice.
 GENES = ("algo.lr=[1e-4,1e-2]", "algo.discount=[0.5,0.99]", "algo.lam=[0.2,0.99]", "algo.entropy=[0.0,0.1]")
-PACE = ("evolve.members=16", "evolve.interval=512", "stop.steps=8192", "stop.fitness=null", "eval.episodes=40")
+PACE = ("evolve.members=16", "evolve.interval=512", "stop.steps=12288", "stop.fitness=null", "eval.episodes=40")
 WORDS = ("cartpole", "ppo", *GENES, *PACE, "train.threads=1")
 
 

@@ -61,7 +61,7 @@ def trained(case: str, probe: type[Probe], rounds: int = 60, warmup: int = 64) -
         probe = boxed(probe)
     plan = {"steps": 4, "updates": 8, "batch": 32, "warmup": warmup, "critic": ALONE.get(name)} | settings
     if name == "dqn":
-        plan |= {"target_every": 10, "epsilon_steps": 1000}
+        plan |= {"tau": 1.0, "target_every": 10, "epsilon_steps": 1000}
     genes = {"lr": [0.01, 0.005], "discount": DISCOUNT} | ({} if name == "dqn" else {"policy_lr": [0.002, 0.003]})
     stack = build_replaying(name, probe, range(2), envs=8, genes=genes, **plan)
     stack.update(rounds)
