@@ -39,7 +39,7 @@ def test_a_peer_that_does_not_work_is_left_out() -> None:
         assert list(bench._usable(made)) == ["podium"]
 
 
-@pytest.mark.skipif(not PEERS, reason="tianshou and torchrl are not installed")
+@pytest.mark.skipif(not PEERS, reason="neither tianshou nor torchrl is installed")
 def test_both_rows() -> None:
     rows = bench.main(1, quick=True)
     assert [row["key"] for row in rows] == ["replay/insert", "replay/sample"]
