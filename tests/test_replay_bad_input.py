@@ -13,8 +13,8 @@ import podium
 from podium.envs.native.pendulum import Pendulum
 from whole import command, refused
 
-DISCRETE = "it chooses one of n actions, and this env takes"
-BOX = "its actions are a list of numbers, and this env takes"
+DISCRETE = "it takes Discrete actions, and this env"
+BOX = "it takes flat Box actions, and this env"
 CASES = {
     # algorithms and spaces
     "dqn Pendulum-v1": f"algo.name: 'dqn' is not allowed; {DISCRETE} Box(-2.0, 2.0, (1,), float32)",
@@ -57,9 +57,9 @@ CASES = {
     "dqn CartPole-v1 critic.count=0": "critic.count: 0 is not allowed; a whole number of at least 1",
     "dqn CartPole-v1 critic.target=median": "critic.target: 'median' is not allowed; one of min, mean, subset",
     "dqn CartPole-v1 critic.policy=last": "critic.policy: 'last' is not allowed; one of min, mean, first",
-    "ppo CartPole-v1 replay.capacity=100": "replay.capacity: 100 is not allowed; nothing: ppo learns without a replay",
-    "ppo CartPole-v1 critic.count=1": "critic.count: 1 is not allowed; nothing: ppo learns without a replay",
-    "a2c CartPole-v1 critic.target=mean": "critic.target: 'mean' is not allowed; nothing: a2c learns without a replay",
+    "ppo CartPole-v1 replay.capacity=100": "replay.capacity: 100 is not allowed; leave it out: ppo learns without",
+    "ppo CartPole-v1 critic.count=1": "critic.count: 1 is not allowed; leave it out: ppo learns without",
+    "a2c CartPole-v1 critic.target=mean": "critic.target: 'mean' is not allowed; leave it out: a2c learns without",
     # settings of the algorithms
     "dqn CartPole-v1 'algo.alpha=[0.1,0.9]'": "algo.alpha: [0.1, 0.9] is not allowed; a number: without "
     "replay.prioritised=true there is nothing to search",
@@ -99,7 +99,7 @@ def test_a_setting(words: str, tmp_path: Path) -> None:
 
 
 EVOLVING = {
-    "evolve.entrants=[ppo,sac]": "evolve.entrants[1]: algo.name: 'sac' is not allowed; its actions are",
+    "evolve.entrants=[ppo,sac]": "evolve.entrants[1]: algo.name: 'sac' is not allowed; it takes flat Box",
     "evolve.entrants=[ppo,{algo: {name: dqn}, critic: {count: 0}}]": "critic.count: 0 is not allowed",
     "evolve.entrants=[ppo,{algo: {name: dqn, batch: 200}, replay: {capacity: 100}}]": "algo.batch: 200 is not allowed",
 }

@@ -55,12 +55,12 @@ PLANS: dict[str, tuple[str, dict[str, Any]]] = {
     "td3-prioritised": ("td3", {"n_step": 3, **PRIORITISED}),
     "sac": ("sac", {}),
     "sac-prioritised": ("sac", {"n_step": 3, **PRIORITISED}),
-    "redq": ("redq", {"updates": 3, **SUBSET}),
+    "redq": ("redq", {"updates": 3 / 64, **SUBSET}),
 }
 CONTINUOUS = ("ddpg", "td3", "sac", "redq")
 NORMALISED = pytest.mark.parametrize("normalise", [False, True], ids=["", "normalised"])
 EACH = pytest.mark.parametrize("plan", PLANS)
-SHAPE = {"steps": 16, "batch": 32, "warmup": 64}
+SHAPE = {"steps": 16, "batch": 32, "warmup": 64, "updates": 1 / 64}  # one in each round of 16 steps of 4 envs
 
 
 def genes_of(name: str) -> dict[str, list[float]]:
@@ -72,7 +72,7 @@ def make(plan: str, members: list[int], normalise: bool, seed: int = 5) -> Repla
     name, settings = PLANS[plan]
     some = {gene: [row[m] for m in members] for gene, row in genes_of(name).items()}
     env, ids = Pendulum if name in CONTINUOUS else CartPole, [IDS[m] for m in members]
-    return build_replaying(name, env, ids, genes=some, normalise=normalise, seed=seed, **SHAPE, **settings)
+    return build_replaying(name, env, ids, genes=some, normalise=normalise, seed=seed, **SHAPE | settings)
 
 
 def record(stack: Replaying) -> list[dict[str, Tensor]]:

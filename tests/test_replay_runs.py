@@ -43,6 +43,7 @@ SMALL = (
     "eval.max_steps=60",
     "train.checkpoint=256",
     "algo.batch=16",
+    "algo.updates=0.25",
     "algo.warmup=64",
     "replay.capacity=600",
     "stop.fitness=null",
@@ -58,14 +59,14 @@ RUNS: dict[str, tuple[str, ...]] = {
     "td3": ("Pendulum-v1", "td3", "algo.n_step=3", "env.normalise_obs=true"),
     "sac": ("Pendulum-v1", "sac", "replay.prioritised=true"),
     "sac-shared": ("Pendulum-v1", "sac", "replay.shared=true"),
-    "redq": ("Pendulum-v1", "redq", "algo.updates=3", "algo.delay=3", *SUBSET),
+    "redq": ("Pendulum-v1", "redq", "algo.updates=0.75", "algo.delay=3", *SUBSET),
 }
 TWO = ("train.members=2", "algo.lr={each: [1e-3, 1e-2]}", "algo.discount=[0.9,0.99]")
 EACH = pytest.mark.parametrize("name", RUNS)
 
 
 def words(name: str, *more: str) -> tuple[str, ...]:
-    return (*RUNS[name], *SMALL, *TWO, "stop.steps=1024", *more)
+    return (*RUNS[name][:2], *SMALL, *RUNS[name][2:], *TWO, "stop.steps=1024", *more)
 
 
 def latest(run: Path) -> Tree:
@@ -284,7 +285,8 @@ def test_the_ratio_says_how_many_samples_are_drawn_for_a_step(ratio: float, upda
 @pytest.mark.parametrize(("warmup", "updates"), [(0, 3 * 37), (64, 3 * 25), (100, 3 * 16)])
 def test_learning_begins_after_the_warm_up(warmup: int, updates: int) -> None:
     """Rounds of 4 steps; a batch takes four of them."""
-    pod = experiments.build_pod(experiments.validate(compose(words("dqn", f"algo.warmup={warmup}", "algo.updates=3"))))
+    mine = words("dqn", f"algo.warmup={warmup}", "algo.updates=0.75")
+    pod = experiments.build_pod(experiments.validate(compose(mine)))
     pod.train(40)
     assert pod.algorithm.core.updates.tolist() == [updates] * 2
     assert pod.algorithm.core.acted.tolist() == [160] * 2

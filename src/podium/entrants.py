@@ -220,8 +220,7 @@ def orchestrator(experiment: Experiment, run: Run, dealt: Sequence[Seat] = ()) -
     places = [Place(s.kind, s.rows, each[s.kind].algo.steps * experiment.env.num) for s in dealt or seats(experiment)]
     if not isinstance(experiment, Evolution):
         alone = Population([_kind(each, 0)], places, EvolveSettings(confirm=False), run, experiment.seed)
-        work = getattr(experiment.algo, "updates", 1)
-        return Apart(alone, experiment.eval.every, experiment.stop.steps, work)
+        return Apart(alone, experiment.eval.every, experiment.stop.steps, experiments.work(experiment))
     population = Population([_kind(each, i) for i in range(len(each))], places, experiment.evolve, run, experiment.seed)
     if experiment.evolve.strategy == "tournament":
         return Tournament(population, in_step=experiment.fleet.kind == "inline")

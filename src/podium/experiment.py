@@ -8,6 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
+from torch import Tensor
 
 from podium.algos.a2c import A2C
 from podium.algos.base import Algorithm, AlgoSettings
@@ -16,7 +17,7 @@ from podium.algos.dqn import DQN
 from podium.algos.off_policy import OffPolicySettings
 from podium.algos.ppo import PPO
 from podium.algos.redq import REDQ
-from podium.algos.sac import SAC
+from podium.algos.sac import SAC, SACSettings
 from podium.algos.sac_discrete import DiscreteSAC
 from podium.algos.td3 import TD3
 from podium.core import config, hyper, machine
@@ -34,7 +35,7 @@ from podium.replay.replay import Replay
 from podium.roles.collector import Collector
 from podium.roles.evaluator import Evaluator
 from podium.roles.guests import GuestPod
-from podium.roles.learner import FromReplay, FromRollout
+from podium.roles.learner import FromReplay, FromRollout, rate
 from podium.roles.pod import Pod
 from podium.settings import EnvSettings, Experiment
 from podium.settings import experiment as experiment_of
@@ -133,12 +134,31 @@ def _check_replay(experiment: Experiment, algo: OffPolicySettings, spec: Spec) -
     if algo.warmup * owners > held:
         allowed = f"at most what replay.capacity={capacity} holds, {held // owners} steps: it would never learn"
         raise ConfigError("algo.warmup", algo.warmup, allowed)
+    if algo.n_step > held // (spec.envs * owners):
+        allowed = f"at most the steps of an env that replay.capacity={capacity} holds, {held // (spec.envs * owners)}"
+        raise ConfigError("algo.n_step", algo.n_step, allowed)
+    if stop is not None and rate(algo, experiment.replay) * stop < 1:
+        field, value = ("algo.updates", algo.updates)
+        if experiment.replay.ratio is not None:
+            field, value = "replay.ratio", experiment.replay.ratio
+        raise ConfigError(field, value, f"more: in {stop} steps there would be no update")
     for name in ("alpha", "beta") if not experiment.replay.prioritised else ():
         if isinstance(getattr(algo, name), list | dict):
             allowed = "a number: without replay.prioritised=true there is nothing to search"
             raise ConfigError(f"algo.{name}", getattr(algo, name), allowed)
         if name in algo.anneal:
             raise ConfigError("algo.anneal", list(algo.anneal), f"{name} needs replay.prioritised=true")
+
+
+def unsaved(experiment: Experiment) -> str | None:
+    """What there is to say of a replay that checkpoints will not hold once it is full."""
+    if not isinstance(experiment.algo, OffPolicySettings):
+        return None
+    limit = experiment.replay.save_bytes
+    size = memory.needed(_spec(experiment, experiment.train.members), experiment.replay)
+    if size <= limit:
+        return None
+    return f"a full replay takes {size:,} bytes, more than replay.save_bytes={limit:,}: checkpoints will leave it out"
 
 
 def fit_replays(kinds: Sequence[Experiment]) -> None:
@@ -157,7 +177,7 @@ def _check_unused(experiment: Experiment) -> None:
         settings = getattr(experiment, section)
         for name in type(settings).model_fields:
             if getattr(settings, name) != getattr(type(settings)(), name):
-                allowed = f"nothing: {experiment.algo.name} learns without a replay"
+                allowed = f"leave it out: {experiment.algo.name} learns without a replay"
                 raise ConfigError(f"{section}.{name}", getattr(settings, name), allowed)
 
 
@@ -220,9 +240,16 @@ def build_env(experiment: Experiment, members: int, num: int) -> VecEnv:
 def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids: Sequence[int]) -> Algorithm:
     """A stack of untrained members."""
     spec, cls = _spec(experiment, members), algorithm(experiment.algo.name)
-    genes = {name: g.to(spec.device) for name, g in hyper.values(experiment.algo, experiment.seed, ids).items()}
+    genes = {name: g.to(spec.device) for name, g in genes_of(experiment, ids).items()}
     more = {"critic": experiment.critic} if has_replay(experiment.algo.name) else {}
     return cls(spec, experiment.algo, experiment.net, genes, streams, **more)  # type: ignore[no-any-return]
+
+
+def work(experiment: Experiment) -> float:
+    """Updates that a rollout brings."""
+    if not isinstance(experiment.algo, OffPolicySettings):
+        return 1.0
+    return rate(experiment.algo, experiment.replay) * experiment.algo.steps * experiment.env.num
 
 
 def build_learner(experiment: Experiment, algorithm: Algorithm, streams: Streams) -> FromRollout | FromReplay:
@@ -240,9 +267,19 @@ def threads(experiment: Experiment) -> int:
     return experiment.train.threads or (machine.cores() if large else 1)
 
 
+def genes_of(experiment: Experiment, ids: Sequence[int]) -> dict[str, Tensor]:
+    """The genes of the members `ids`, each `[M]`, without those that mean nothing with the plan."""
+    algo, dead = experiment.algo, set[str]()
+    if isinstance(algo, OffPolicySettings) and not experiment.replay.prioritised:
+        dead |= {"alpha", "beta"}
+    if isinstance(algo, SACSettings) and not algo.learn_temperature:
+        dead |= {"target_entropy"}
+    return {name: g for name, g in hyper.values(algo, experiment.seed, ids).items() if name not in dead}
+
+
 def born(experiment: Experiment, member: int) -> dict[str, float]:
     """The genes that a member with new weights has, by its id."""
-    drawn = hyper.values(experiment.algo, experiment.seed, [member])
+    drawn = genes_of(experiment, [member])
     first = experiment.train.schedule[0].genes if experiment.train.schedule else {}
     return {name: float(value) for name, value in drawn.items()} | hyper.live(first)
 

@@ -25,7 +25,8 @@ from podium.topologies.driver import Driver
 from podium.training import Result, begin, console, disk, finish, plan
 
 FIXED = (
-    *("seed", "env", "algo.name", "net", "critic.count", "train.members", "train.start"),
+    *("seed", "env", "algo.name", "net", "train.members", "train.start"),
+    *("critic.count", "replay.prioritised", "replay.shared"),
     *(f"algo.{name}" for name in ("distribution", "dueling", "atoms", "low", "high")),
 )
 """What a resumed run keeps: it shaped the tensors, or drew the numbers, that the checkpoint holds."""
@@ -187,7 +188,8 @@ def _seats(experiment: Experiment, saved: _Saved) -> list[Seat]:
 
 def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
     """Put a checkpoint into memory, or refuse it whole."""
-    hint = f"; do not change {', '.join(changed)} when resuming" if changed else ""
+    shaping = [name for name in changed if not name.startswith(("stop.", "eval.", "train.checkpoint"))]
+    hint = f"; do not change {', '.join(shaping)} when resuming" if shaping else ""
     try:
         tensors.match(_fixed(saved.state), _fixed(driver.state()), saved.path)
         away, places = driver.pool.away(), enumerate(driver.population.places)
@@ -219,7 +221,7 @@ def _apply_genes(driver: Driver, experiment: Experiment, changed: Sequence[str])
         return
     (pod,), rows = driver.pool.pods, driver.population.rows[0]
     genes = pod.algorithm.genes
-    for name, values in hyper.values(experiment.algo, experiment.seed, pod.ids.tolist()).items():
+    for name, values in experiments.genes_of(experiment, pod.ids.tolist()).items():
         if f"algo.{name}" in changed:
             genes[name].copy_(values)
             for row, value in zip(rows, values.tolist(), strict=True):

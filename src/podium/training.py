@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from podium import entrants
+from podium import experiment as experiments
 from podium.compose import compose, said
 from podium.core import config
 from podium.core.errors import PodiumError
@@ -107,6 +108,8 @@ def begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_repor
 def finish(driver: Driver, sink: Sink, experiment: Experiment) -> Result:
     """Train to the end."""
     sink.start(f"{_title(experiment)}  ->  {driver.run.path}")
+    for note in filter(None, map(experiments.unsaved, entrants.kinds(experiment))):
+        sink.note(note)
     reason = driver.train()
     driver.run.log(f"stopped at step {driver.step}: {reason}")
     sink.stop()

@@ -45,7 +45,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "td3-prioritised-mean": ("td3", {"tau": 0.1, "critic": THREE["mean"], "replay": {"prioritised": True}}),
     "sac": ("sac", {"tau": 0.1, **COLD}),
     "sac-three-steps": ("sac", {"tau": 0.1, "n_step": 3, **COLD}),
-    "redq": ("redq", {"tau": 0.1, "critic": {**THREE["subset"], "policy": "mean"}, "updates": 10, "delay": 5, **COLD}),
+    "redq": ("redq", {"tau": 0.1, "critic": {**THREE["subset"], "policy": "mean"}, "updates": 0.3, "delay": 5, **COLD}),
 }
 ALONE = {"dqn": {"count": 1}, "ddpg": {"count": 1}}
 DISCOUNT = [0.8, 0.5]
@@ -59,7 +59,7 @@ def trained(case: str, probe: type[Probe], rounds: int = 60, warmup: int = 64) -
     name, settings = CASES[case]
     if name in CONTINUOUS and not probe.action_space.shape:
         probe = boxed(probe)
-    plan = {"steps": 4, "updates": 8, "batch": 32, "warmup": warmup, "critic": ALONE.get(name)} | settings
+    plan = {"steps": 4, "updates": 0.25, "batch": 32, "warmup": warmup, "critic": ALONE.get(name)} | settings
     if name == "dqn":
         plan |= {"tau": 1.0, "target_every": 10, "epsilon_steps": 1000}
     genes = {"lr": [0.01, 0.005], "discount": DISCOUNT} | ({} if name == "dqn" else {"policy_lr": [0.002, 0.003]})
@@ -161,6 +161,6 @@ def test_the_temperature_brings_the_entropy_to_what_is_wanted(case: str) -> None
     plan = plan | {"learn_temperature": True, "temperature": 0.2, "steps": 4, "batch": 64, "warmup": 64}
     probe = ActionReward if case == "sac-discrete" else ContinuousTarget
     genes = {"lr": [0.01, 0.01], "policy_lr": [0.01, 0.01], "target_entropy": wanted}
-    stack = build_replaying(name, probe, range(2), envs=8, genes=genes, **plan | {"updates": 8, "delay": 1})
+    stack = build_replaying(name, probe, range(2), envs=8, genes=genes, **plan | {"updates": 0.25, "delay": 1})
     stack.update(60)
     near(torch.stack([stack.update()["entropy"] for _ in range(10)]).mean(0), wanted, 0.15)

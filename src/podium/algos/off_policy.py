@@ -34,7 +34,7 @@ class OffPolicySettings(AlgoSettings):
     beta: GeneValue = gene(0.4, 0.0, 1.0, "linear", most=1)
 
     steps: int = Field(1, ge=1, description="steps of each env between two rounds of updates")
-    updates: int = Field(1, ge=1, description="updates in a round")
+    updates: float = Field(1.0, gt=0, description="updates for each step that is stored; replay.ratio takes its place")
     batch: int = Field(256, ge=1, description="what an update learns from, drawn from the replay")
     warmup: int = Field(100, ge=0, description="steps of each member with random actions before it learns")
     n_step: int = Field(1, ge=1, le=1000, description="rewards that are summed up before the critics take over")
@@ -47,12 +47,14 @@ class OffPolicySettings(AlgoSettings):
 
     def needs_discrete(self, spec: Spec) -> None:
         if not isinstance(spec.action, Discrete):
-            raise ConfigError("algo.name", self.name, f"it chooses one of n actions, and this env takes {spec.action}")
+            fits = "for Box actions there are ddpg, td3, sac and redq"
+            raise ConfigError("algo.name", self.name, f"it takes Discrete actions, and this env {spec.action}; {fits}")
 
     def needs_box(self, spec: Spec) -> None:
         box = spec.action
         if not isinstance(box, Box) or len(box.shape) != 1:
-            raise ConfigError("algo.name", self.name, f"its actions are a list of numbers, and this env takes {box}")
+            fits = "; for Discrete ones there are dqn and sac-discrete" if isinstance(box, Discrete) else ""
+            raise ConfigError("algo.name", self.name, f"it takes flat Box actions, and this env {box}{fits}")
         if not box.is_bounded():
             raise ConfigError("algo.name", self.name, f"it needs bounds of its actions, and this env has {box}")
 
@@ -151,10 +153,10 @@ class Bounds:
 
     def __init__(self, box: Box, device: torch.device) -> None:
         low, high = (torch.as_tensor(bound, dtype=torch.float32, device=device) for bound in (box.low, box.high))
-        self.size, self._middle, self._half = len(low), (low + high) / 2, (high - low) / 2
+        self.size, self._middle, self.half = len(low), (low + high) / 2, (high - low) / 2
 
     def to_env(self, unit: Tensor) -> Tensor:
-        return torch.addcmul(self._middle, unit, self._half)
+        return torch.addcmul(self._middle, unit, self.half)
 
 
 def uniform_of(noise: Tensor) -> Tensor:

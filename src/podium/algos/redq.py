@@ -21,7 +21,7 @@ class REDQSettings(SACSettings):
 
     name: Importable = "redq"
     delay: GeneValue = gene(20, 1, 32, "int", least=1)
-    updates: int = Field(20, ge=1, description="updates in a round")
+    updates: float = Field(20.0, gt=0, description="updates for each step that is stored; replay.ratio takes its place")
 
 
 class REDQ(SAC):

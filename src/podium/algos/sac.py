@@ -91,8 +91,12 @@ class SAC:
         unit = torch.where(cold, uniform_of(noise), unit)
         return {"action": self._bounds.to_env(unit), "unit": unit}, carry
 
+    @torch.no_grad()
     def propose(self, obs: Tensor) -> dict[str, Tensor]:
-        return self.act(obs, {}, explore=False)[0]
+        """The most likely `action`, which is the `mean`, and the `std` of actions close to it, in the env's units."""
+        params = (self.policy(self.core.inputs(obs))[:, 0],)
+        action = self._bounds.to_env(self._dist.mode(params))
+        return {"action": action, "mean": action, "std": self._bounds.half * self._dist.spread(params)}
 
     def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
         with torch.inference_mode(not self.policy.autograd):

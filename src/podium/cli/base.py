@@ -91,6 +91,7 @@ def ledger_of(run: Path) -> Ledger:
 
 def print_table(rows: list[dict[str, Any]], columns: list[str]) -> None:
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     from podium.report import tables
@@ -100,7 +101,7 @@ def print_table(rows: list[dict[str, Any]], columns: list[str]) -> None:
         number = all(isinstance(row[column], int | float) for row in rows)
         table.add_column(column, justify="right" if number else "left", no_wrap=column != "about")
     for row in rows:
-        table.add_row(*(f"{row[c]:,.4g}" if isinstance(row[c], float) else str(row[c]) for c in columns))
+        table.add_row(*(f"{row[c]:,.4g}" if isinstance(row[c], float) else escape(str(row[c])) for c in columns))
     tables.show(table)
 
 

@@ -23,7 +23,7 @@ class Apart:
 
     cut = frozenset[int]()  # an evaluation that was cut short is made up for as the last one of a finished run is
 
-    def __init__(self, population: Population, every: int, stop: int | None = None, work: int = 1) -> None:
+    def __init__(self, population: Population, every: int, stop: int | None = None, work: float = 1) -> None:
         """`work` is how many updates a rollout brings."""
         self.population, self._every, self._stop, self._work = population, every, stop or math.inf, work
         self.best = [-math.inf] * population.size

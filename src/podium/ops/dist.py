@@ -175,6 +175,11 @@ class TanhNormal:
     def mode(self, params: Params) -> Tensor:
         return self._split(params)[0].tanh()
 
+    def spread(self, params: Params) -> Tensor:
+        """The standard deviation close to the mode, where tanh is a line: (1 - tanh² μ) σ, and never 0."""
+        mean, log_std = self._split(params)
+        return (1 - mean.tanh().square()).mul_(log_std.exp()).clamp_(min=1e-6)
+
     def sample_log_prob(self, params: Params, noise: Tensor) -> tuple[Tensor, Tensor]:
         """A sample and its log-probability, both differentiable (Haarnoja et al. 2018, eq. 21)."""
         mean, log_std = self._split(params)

@@ -17,6 +17,11 @@ from podium.replay.settings import ReplaySettings
 Metrics = dict[str, Tensor]
 
 
+def rate(settings: OffPolicySettings, stored: ReplaySettings) -> float:
+    """Updates for each step that a member stores."""
+    return settings.updates if stored.ratio is None else stored.ratio / settings.batch
+
+
 class FromRollout:
     """Learns from every rollout once, and forgets it."""
 
@@ -69,14 +74,14 @@ class FromReplay:
         active = None if bool(ready.all()) else ready.to(rollout["reward"].device)
         metrics: Metrics = {}
         for _ in range(self._due(rollout["reward"][0].numel())):
-            metrics = self.update(remaining, active)
+            metrics |= self.update(remaining, active)  # of a policy that is updated now and then the last is kept
         return metrics
 
     def update(self, remaining: Tensor | None = None, active: Tensor | None = None) -> Metrics:
         """One update of the members that are `active` `[M]`, or of all."""
         algorithm, replay = self._algorithm, self.replay
         genes = current(algorithm.genes, self._settings.anneal, remaining)
-        batch = replay.sample(genes["discount"], genes["beta"])
+        batch = replay.sample(genes["discount"], genes.get("beta"))
         if active is not None:
             batch["active"] = active
         metrics: Metrics = algorithm.learn(batch, remaining)
@@ -87,10 +92,8 @@ class FromReplay:
 
     def _due(self, steps: int) -> int:
         """Updates after so many steps of each member."""
-        if self._stored.ratio is None:
-            return self._settings.updates
-        self._owed += steps * self._stored.ratio / self._settings.batch
-        due = int(self._owed)
+        self._owed += steps * rate(self._settings, self._stored)
+        due = int(self._owed + 1e-9)  # ten times a tenth is one
         self._owed -= due
         return due
 

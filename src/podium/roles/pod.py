@@ -63,7 +63,7 @@ class Pod:
         for _ in range(updates):
             self._follow_schedule()
             batch = self.collector.collect()
-            metrics = self.learner.learn(batch, self._remaining()) or metrics
+            metrics |= self.learner.learn(batch, self._remaining())
             count, returns = finished(batch)
             ended += count.cpu()
             total += returns.cpu()

@@ -53,8 +53,9 @@ class Window:
 
     def metrics(self) -> dict[str, list[float]]:
         self._recent = torch.where(self._episodes > 0, self._returns / self._episodes, self._recent)
+        since = {"episodes": self._episodes.tolist(), "return": self._recent.tolist()}
         self._episodes.zero_(), self._returns.zero_()
-        return {name: value.tolist() for name, value in self._last.items()} | {"return": self._recent.tolist()}
+        return {name: value.tolist() for name, value in self._last.items()} | since
 
 
 def side_by_side(pods: Sequence[dict[str, list[float]]]) -> dict[str, list[float]]:
