@@ -226,11 +226,11 @@ def test_a_failed_row_that_is_filled_begins_with_an_empty_replay(name: str) -> N
     genes = {gene: float(row[0]) for gene, row in a.algorithm.genes.items()}
     a.exchange([Refill(1, 7, 0, genes)])
     assert a.learner.replay.size.tolist() == [164, 0, 164]
-    updates = a.algorithm.core.updates.clone()
+    updates = a.algorithm.updates.clone()
     a.train(4), b.train(4)
-    assert (a.algorithm.core.updates - updates)[1] == 0, "it has less than it needs"
+    assert (a.algorithm.updates - updates)[1] == 0, "it has less than it needs"
     a.train(30), b.train(30)
-    assert not a.failed.any() and (a.algorithm.core.updates - updates)[1] > 0
+    assert not a.failed.any() and (a.algorithm.updates - updates)[1] > 0
     for row in (0, 2):
         assert bits(a.state(), row) == bits(b.state(), row)
     assert all(x[1].isfinite().all() for x in tree.flatten(a.read([0, 1, 2])["critic"]).values())
@@ -279,7 +279,7 @@ def test_the_ratio_says_how_many_samples_are_drawn_for_a_step(ratio: float, upda
     mine = words("dqn", f"replay.ratio={ratio}", "algo.steps=4", "algo.warmup=16")
     pod = experiments.build_pod(experiments.validate(compose(mine)))
     pod.train(60)
-    assert pod.algorithm.core.updates.tolist() == [updates] * 2
+    assert pod.algorithm.updates.tolist() == [updates] * 2
 
 
 @pytest.mark.parametrize(("warmup", "updates"), [(0, 3 * 37), (64, 3 * 25), (100, 3 * 16)])
@@ -288,8 +288,8 @@ def test_learning_begins_after_the_warm_up(warmup: int, updates: int) -> None:
     mine = words("dqn", f"algo.warmup={warmup}", "algo.updates=0.75")
     pod = experiments.build_pod(experiments.validate(compose(mine)))
     pod.train(40)
-    assert pod.algorithm.core.updates.tolist() == [updates] * 2
-    assert pod.algorithm.core.acted.tolist() == [160] * 2
+    assert pod.algorithm.updates.tolist() == [updates] * 2
+    assert pod.algorithm.acted.tolist() == [160] * 2
 
 
 def test_a_run_starts_from_a_member_of_another(runs: Callable, tmp_path: Path) -> None:

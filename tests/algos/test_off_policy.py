@@ -133,7 +133,7 @@ def test_the_replay_holds_actions_in_units_of_their_bounds(name: str) -> None:
 def test_while_it_warms_up_all_numbers_within_bounds_are_alike_likely(name: str) -> None:
     """For one member of two: the other has done with it."""
     agent, low, high = make(name, envs=20_000, warmup=100), torch.tensor(BOX.low), torch.tensor(BOX.high)
-    agent.core.acted.copy_(torch.tensor([99, 100]))
+    agent.acted.copy_(torch.tensor([99, 100]))
     first, second = agent.act(torch.ones(M, 20_000, 4), {}, explore=True)[0]["action"]
     share = ((first - low) / (high - low)).sort(0).values
     even = (torch.arange(20_000) + 0.5) / 20_000
@@ -146,7 +146,7 @@ def test_while_it_warms_up_all_numbers_within_bounds_are_alike_likely(name: str)
 def test_while_it_warms_up_all_actions_are_alike_likely(name: str) -> None:
     greedy = {"epsilon": 0.0, "epsilon_end": 0.0} if name == "dqn" else {}
     agent = make(name, envs=20_000, warmup=100, **greedy)
-    agent.core.acted.copy_(torch.tensor([99, 100]))
+    agent.acted.copy_(torch.tensor([99, 100]))
     if name == "sac-discrete":
         with torch.no_grad():
             agent.policy.params[0].mul_(20)
@@ -162,7 +162,7 @@ def test_epsilon_falls_along_each_members_own_line() -> None:
     obs = torch.ones(M, 50_000, 4)
     greedy = dqn.act(obs, {}, explore=False)[0]["action"]
     for acted, wanted in ((0, (1, 1)), (49, (1, 1)), (200, (0.82, 0.4)), (700, (0.37, 0.2)), (5000, (0.1, 0.2))):
-        dqn.core.acted.fill_(acted)
+        dqn.acted.fill_(acted)
         action = dqn.act(obs, {}, explore=True)[0]["action"]
         other = (action != greedy).float().mean(1) * ACTIONS / (ACTIONS - 1)  # random ones may be the greedy one
         assert other.tolist() == pytest.approx(wanted, abs=0.012), acted
@@ -494,7 +494,7 @@ def test_a_users_module_learns_what_our_network_of_the_same_weights_learns(name:
     users = make(name, members, net=NetSettings(module="algos.test_off_policy:own"), **plan)
     for mine, theirs in zip(networks(ours), networks(users), strict=True):
         lend(mine, theirs)
-    for blocks in (ours.core.blocks, users.core.blocks):
+    for blocks in (ours.blocks, users.blocks):
         for key, block in blocks.items():  # the same dice, which making the networks had moved
             shape = block.next().shape[1:]
             numbers = draw(members, 4, *shape, seed=41)

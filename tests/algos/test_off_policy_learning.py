@@ -83,7 +83,7 @@ def value(stack: Replaying, obs: float) -> Tensor:
         q = algorithm.critics.online(x).mean(1)[:, 0]
         return torch.take_along_dim(q, policy(stack, obs)[:, None], 1)[:, 0]
     bounds = algorithm._bounds
-    unit = (policy(stack, obs)[:, None] - bounds._middle) / bounds._half
+    unit = (policy(stack, obs)[:, None] - bounds._middle) / bounds.half
     return algorithm.critics.online(torch.cat([x, unit], -1)).mean(1)[:, 0, 0]
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from podium.algos.base import Batch
-from podium.algos.off_policy import Bounds, OffPolicy, OffPolicySettings, ahead, current, policy_rate, uniform_of
+from podium.algos.off_policy import Bounds, OffPolicy, OffPolicySettings, ahead, policy_rate, uniform_of
 from podium.core import streams as random
 from podium.core.hyper import GeneValue, gene
 from podium.core.imports import Importable
@@ -48,11 +48,11 @@ class DDPGSettings(OffPolicySettings):
         self.needs_box(spec)
 
 
-class DDPG:
+class DDPG(OffPolicy):
     """A stack of DDPG agents."""
 
     Settings: type[DDPGSettings] = DDPGSettings
-    needs: Literal["replay"] = "replay"
+    settings: DDPGSettings
 
     def __init__(
         self,
@@ -63,21 +63,21 @@ class DDPG:
         streams: Streams,
         critic: CriticSettings,
     ) -> None:
-        self.settings, self.genes, self.core = settings, genes, OffPolicy(spec)
+        super().__init__(spec, settings, genes)
         self._bounds = Bounds(spec.action, spec.device)  # type: ignore[arg-type]
         actions, agent = self._bounds.size, streams.agent
-        self.policy = Towers(agent, net, self.core.size, actions, device=spec.device)
+        self.policy = Towers(agent, net, self.size, actions, device=spec.device)
         self.policy_target = self.policy.twin()
         self.policy_adam = Adam(self.policy.params)
-        self.critics = Critics(agent, net, critic, self.core.size + actions, device=spec.device)
+        self.critics = Critics(agent, net, critic, self.size + actions, device=spec.device)
         count = ahead(spec.envs * actions)
         self._noise = Block(lambda: random.normal(agent, count, spec.envs, actions).to(spec.device))
-        self.core.blocks = {"act": self._noise, "subset": self.critics.drawn}
+        self.blocks = {"act": self._noise, "subset": self.critics.drawn}
 
     @torch.no_grad()
     def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
         """`[M, E, *O]` -> actions `[M, E, A]`, with noise (at random while warming up) or without."""
-        unit = self.policy(self.core.inputs(obs))[:, 0].tanh()
+        unit = self.policy(self.inputs(obs))[:, 0].tanh()
         if not explore:
             return {"action": self._bounds.to_env(unit)}, carry
         drawn = self._noise.next()
@@ -89,24 +89,16 @@ class DDPG:
         else:
             noise = spread * drawn
         unit = (unit + noise).clamp_(-1, 1)
-        cold = per_member(self.core.acted < self.settings.warmup, unit)
-        unit = torch.where(cold, uniform_of(drawn), unit)
+        unit = torch.where(self.cold(unit), uniform_of(drawn), unit)
         return {"action": self._bounds.to_env(unit), "unit": unit}, carry
 
-    def propose(self, obs: Tensor) -> dict[str, Tensor]:
-        return self.act(obs, {}, explore=False)[0]
-
-    def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
-        with torch.inference_mode(not self.policy.autograd):
-            return self._learn(batch, current(self.genes, self.settings.anneal, remaining))
-
     def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
-        core, active = self.core, batch.get("active")
-        obs, y = core.inputs(batch["obs"]), self._target(batch)
-        critic, error = self.critics.fit(core.obs_action(obs, batch), y, batch, genes, scale=1.0)
-        core.updates += 1 if active is None else active
+        active = batch.get("active")
+        obs, y = self.inputs(batch["obs"]), self._target(batch)
+        critic, error, _ = self.critics.fit(self.obs_action(obs, batch), y, batch, genes, scale=1.0)
+        self.older(active)
         metrics = {"critic": critic, "value": y.mean(1), "error": error}
-        due = core.due(genes["delay"], active) if "delay" in genes else active
+        due = self.due(genes["delay"], active) if "delay" in genes else active
         if due is None or bool(due.any()):
             metrics["policy"] = self._improve(obs, genes, due)
             tau = genes["tau"] if due is None else genes["tau"] * due
@@ -119,9 +111,9 @@ class DDPG:
 
     def _target(self, batch: Batch) -> Tensor:
         """y of every sample, `[M, B]`."""
-        obs = self.core.inputs(batch["next_obs"])
+        obs = self.inputs(batch["next_obs"])
         q = self.critics.next_values(torch.cat([obs, self._next_action(obs)], -1))[..., 0]
-        return torch.addcmul(self.core.reward(batch), batch["decay"], self.critics.bootstrap(q))
+        return torch.addcmul(self.reward(batch), batch["decay"], self.critics.bootstrap(q))
 
     def _improve(self, obs: Tensor, genes: dict[str, Tensor], active: Tensor | None) -> Tensor:
         """One update of the policy; its loss `[M]`."""
@@ -134,21 +126,8 @@ class DDPG:
         return -q.mean(1)
 
     def finite(self) -> Tensor:
-        """Which members' weights are all finite, `[M]`."""
-        return self.policy.finite() & self.critics.online.finite()
+        return super().finite() & self.policy.finite()
 
     def learnt(self) -> Tree:
-        return {
-            "policy": self.policy.state(),
-            "policy_target": self.policy_target.state(),
-            "policy_adam": self.policy_adam.state(),
-            "genes": self.genes,
-            **self.critics.learnt(),
-            **self.core.learnt(),
-        }
-
-    def slot(self) -> Tree:
-        return self.core.slot()
-
-    def restart(self) -> None:
-        self.core.restart()
+        policy = {"policy": self.policy.state(), "policy_target": self.policy_target.state()}
+        return super().learnt() | policy | {"policy_adam": self.policy_adam.state()}

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor
 
 from podium.algos.base import Batch
-from podium.algos.off_policy import OffPolicy, OffPolicySettings, ahead, current
+from podium.algos.off_policy import OffPolicy, OffPolicySettings, ahead
 from podium.core import streams as random
 from podium.core.errors import ConfigError
 from podium.core.hyper import GeneValue, gene
@@ -61,11 +61,11 @@ def _head(settings: DQNSettings, device: torch.device) -> Head:
     return Quantiles(settings.atoms, device) if settings.distribution == "qr" else Scalar()
 
 
-class DQN:
+class DQN(OffPolicy):
     """A stack of DQN agents."""
 
     Settings = DQNSettings
-    needs: Literal["replay"] = "replay"
+    settings: DQNSettings
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class DQN:
         streams: Streams,
         critic: CriticSettings,
     ) -> None:
-        self.settings, self.genes, self.core = settings, genes, OffPolicy(spec)
+        super().__init__(spec, settings, genes)
         self._actions, agent = int(spec.action.n), streams.agent  # type: ignore[attr-defined]
         self._head = _head(settings, spec.device)
         outputs = (self._actions + settings.dueling) * self._head.atoms
-        self.critics = Critics(agent, net, critic, self.core.size, outputs, spec.device)
+        self.critics = Critics(agent, net, critic, self.size, outputs, spec.device)
         self._dice = Block(lambda: random.uniform(agent, ahead(2 * spec.envs), 2, spec.envs).to(spec.device))
-        self.core.blocks = {"act": self._dice, "subset": self.critics.drawn}
+        self.blocks = {"act": self._dice, "subset": self.critics.drawn}
 
     @torch.no_grad()
     def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
@@ -100,12 +100,12 @@ class DQN:
 
     def _values(self, obs: Tensor) -> Tensor:
         """`[M, E, A]`"""
-        q = self._head.mean(self._returns(self.critics.online(self.core.inputs(obs))))
+        q = self._head.mean(self._returns(self.critics.online(self.inputs(obs))))
         return Scalar().combine(q, self.critics.settings.policy)
 
     def _epsilon(self) -> Tensor:
         """How often each member acts at random now, `[M]`: always while warming up, then along its schedule."""
-        acted, genes = self.core.acted, self.genes
+        acted, genes = self.acted, self.genes
         left = (1 - acted / genes["epsilon_steps"]).clamp_(min=0)
         epsilon = genes["epsilon_end"] + left * (genes["epsilon"] - genes["epsilon_end"])
         return torch.where(acted < self.settings.warmup, 1.0, epsilon)
@@ -125,13 +125,9 @@ class DQN:
             g = torch.cat([value, g - value / self._actions], -2)
         return g.flatten(-2)
 
-    def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
-        with torch.inference_mode(not self.critics.online.autograd):
-            return self._learn(batch, current(self.genes, self.settings.anneal, remaining))
-
     def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
         active, target = batch.get("active"), self._target(batch)
-        out, pull = self.critics.online.vjp(self.core.inputs(batch["obs"]))
+        out, pull = self.critics.online.vjp(self.inputs(batch["obs"]))
         returns = self._returns(out)
         chosen = batch["action"][:, None, :, None, None]
         x = torch.take_along_dim(returns, chosen, -2).squeeze(-2)
@@ -142,7 +138,7 @@ class DQN:
         g = torch.zeros_like(returns).scatter_(-2, chosen.expand_as(x.unsqueeze(-2)), g.div(x.shape[2]).unsqueeze(-2))
         pull(self._pull_returns(g))
         self.critics.step(genes, active)
-        self.core.updates += 1 if active is None else active
+        self.older(active)
         self._follow(genes["tau"], active)
         total = (loss if weighted is None else loss * weighted).sum(1).mean(1)
         error = (self._head.mean(x) - target[..., 0].unsqueeze(1)).abs() if self._head.atoms == 1 else loss
@@ -150,14 +146,14 @@ class DQN:
         return {"critic": total, "value": value, "epsilon": self._epsilon(), "error": error.mean(1)}
 
     def _follow(self, tau: Tensor, active: Tensor | None) -> None:
-        due = self.core.updates % self.settings.target_every == 0
+        due = self.updates % self.settings.target_every == 0
         due = due if active is None else due & active
         if bool(due.any()):
             self.critics.follow(tau * due)
 
     def _target(self, batch: Batch) -> Tensor:
         """What the returns of the actions in the batch should be, `[M, B, Z]`."""
-        obs, critics, head = self.core.inputs(batch["next_obs"]), self.critics, self._head
+        obs, critics, head = self.inputs(batch["next_obs"]), self.critics, self._head
         after = self._returns(critics.next_values(obs))
         if self.settings.double:
             values = Scalar().combine(head.mean(self._returns(critics.online(obs))), critics.settings.policy)
@@ -166,17 +162,4 @@ class DQN:
         best = values.argmax(-1)[:, None, :, None, None]
         how: Literal["min", "mean"] = "mean" if critics.settings.target == "mean" else "min"
         x = head.combine(torch.take_along_dim(after, best, -2).squeeze(-2), how)
-        return head.backup(x, self.core.reward(batch), batch["decay"])
-
-    def finite(self) -> Tensor:
-        """Which members' weights are all finite, `[M]`."""
-        return self.critics.online.finite()
-
-    def learnt(self) -> Tree:
-        return {"genes": self.genes, **self.critics.learnt(), **self.core.learnt()}
-
-    def slot(self) -> Tree:
-        return self.core.slot()
-
-    def restart(self) -> None:
-        self.core.restart()
+        return head.backup(x, self.reward(batch), batch["decay"])

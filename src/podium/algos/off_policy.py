@@ -1,4 +1,4 @@
-"""What all learners with a replay have in common: their settings, what they see, how they act, how far they are."""
+"""What all learners with a replay have in common: their settings, their critics, what they see, how far they are."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from podium.core.hyper import GeneValue, gene
 from podium.core.spec import Spec
 from podium.core.streams import Block
 from podium.core.tree import Tree
+from podium.nets.critics import Critics
 from podium.ops.norm import Running, numbers
 from podium.ops.returns import discounted
+from podium.ops.shape import per_member
 
 AHEAD = 65_536
 """Random numbers of a member that are drawn at once, about."""
@@ -60,9 +62,16 @@ class OffPolicySettings(AlgoSettings):
 
 
 class OffPolicy:
-    """Normalisers of a stack, and the ages of its members: env steps and updates."""
+    """A stack of members that learn from a replay; `act` and `_learn` are each algorithm's own.
 
-    def __init__(self, spec: Spec) -> None:
+    Normalisers, critics, the ages of the members (env steps and updates), and random numbers that are drawn ahead.
+    """
+
+    needs: Literal["replay"] = "replay"
+    critics: Critics
+
+    def __init__(self, spec: Spec, settings: OffPolicySettings, genes: dict[str, Tensor]) -> None:
+        self.settings, self.genes = settings, genes
         shape = spec.obs.shape or ()
         self.size = math.prod(shape)
         self.obs_stats = Running(spec.members, shape, spec.device) if spec.normalise_obs else None
@@ -70,6 +79,20 @@ class OffPolicy:
         self.carried = torch.zeros(spec.members, spec.envs, device=spec.device)
         self.acted, self.updates = torch.zeros(2, spec.members, dtype=torch.int64, device=spec.device)
         self.blocks: dict[str, Block] = {}
+
+    def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
+        raise NotImplementedError
+
+    def propose(self, obs: Tensor) -> dict[str, Tensor]:
+        return self.act(obs, {}, explore=False)[0]
+
+    def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
+        with torch.inference_mode(not self.critics.online.autograd):
+            return self._learn(batch, current(self.genes, self.settings.anneal, remaining))
+
+    def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One update by the genes as they are now; metrics `[M]`, and `error` `[M, B]`."""
+        raise NotImplementedError
 
     def inputs(self, obs: Tensor) -> Tensor:
         """`[M, ..., *O]` as a network takes it, `[M, B, O]`."""
@@ -99,6 +122,14 @@ class OffPolicy:
             self.carried.copy_(carried.nan_to_num(0.0, 0.0, 0.0))  # a row's next member must not inherit a NaN
             self.return_stats.update(sums.flatten(1))
 
+    def cold(self, x: Tensor) -> Tensor:
+        """Who is still warming up, in the shape of `x` `[M, ...]`."""
+        return per_member(self.acted < self.settings.warmup, x)
+
+    def older(self, active: Tensor | None) -> None:
+        """Count an update of those that are active."""
+        self.updates += 1 if active is None else active
+
     def due(self, delay: Tensor, active: Tensor | None) -> Tensor | None:
         """Whose policy is updated now, `[M]`, of those that are active; None: everyone's."""
         due: Tensor = self.updates % delay.long() == 0
@@ -106,10 +137,15 @@ class OffPolicy:
             return due & active
         return None if bool(due.all()) else due
 
+    def finite(self) -> Tensor:
+        """Which members' weights are all finite, `[M]`."""
+        return self.critics.online.finite()
+
     def learnt(self) -> Tree:
         stats = {"obs": self.obs_stats, "return": self.return_stats}
-        ages: Tree = {"acted": self.acted, "updates": self.updates}
-        return ages | {f"{name}_stats": s.state() for name, s in stats.items() if s is not None}
+        found: Tree = {"genes": self.genes, "acted": self.acted, "updates": self.updates}
+        found |= {f"{name}_stats": s.state() for name, s in stats.items() if s is not None}
+        return found | self.critics.learnt()
 
     def slot(self) -> Tree:
         return {"carried": self.carried}

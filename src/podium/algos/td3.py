@@ -49,7 +49,7 @@ class TD3(DDPG):
         super().__init__(spec, settings, net, genes, streams, critic)
         size, agent = (settings.batch, self._bounds.size), streams.agent
         self._smoothing = Block(lambda: random.normal(agent, ahead(size[0] * size[1]), *size).to(spec.device))
-        self.core.blocks["smoothing"] = self._smoothing
+        self.blocks["smoothing"] = self._smoothing
 
     def _next_action(self, obs: Tensor) -> Tensor:
         action = super()._next_action(obs)

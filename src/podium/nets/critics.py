@@ -74,15 +74,22 @@ class Critics:
         q = q[..., 0]
         return ensemble.combine(q, how), lambda g: pull((ensemble.share(q, how) * g.unsqueeze(1)).unsqueeze(-1))
 
-    def fit(self, x: Tensor, y: Tensor, batch: Batch, genes: Batch, scale: float) -> tuple[Tensor, Tensor]:
-        """One update that lowers scale Σ_k (Q_k(x) - y)²; the loss `[M]` and how far off they were, `[M, B]`."""
+    def fit(
+        self, x: Tensor, y: Tensor, batch: Batch, genes: Batch, scale: float, action: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One update that lowers scale Σ_k (Q_k(x) - y)², with Q of the `action` `[M, B]` where there are many.
+
+        The loss `[M]`, how far off they were, `[M, B]`, and what they said before, `[M, K, B, A]`.
+        """
         q, pull = self.online.vjp(x)
-        error = q[..., 0] - y.unsqueeze(1)
+        chosen = None if action is None else action[:, None, :, None].expand(-1, q.shape[1], -1, -1)
+        error = (q if chosen is None else q.gather(-1, chosen))[..., 0] - y.unsqueeze(1)
         g = error * batch["weight"].unsqueeze(1) if "weight" in batch else error
         loss = (g * error).sum(1).mean(1).mul_(scale)
-        pull((g * (2 * scale / y.shape[1])).unsqueeze(-1))
+        g = (g * (2 * scale / y.shape[1])).unsqueeze(-1)
+        pull(g if chosen is None else torch.zeros_like(q).scatter_(-1, chosen, g))
         self.step(genes, batch.get("active"))
-        return loss, error.abs().mean(1)
+        return loss, error.abs().mean(1), q
 
     def step(self, genes: Batch, active: Tensor | None) -> None:
         """One update from the gradient that a `vjp` of `online` has left; `max_norm` is infinite where none is set."""

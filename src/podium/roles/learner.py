@@ -67,7 +67,7 @@ class FromReplay:
         """Metrics `[M]` of the last update; none while nobody has enough to learn from."""
         algorithm, replay = self._algorithm, self.replay
         replay.insert(rollout)
-        algorithm.core.observe(rollout, algorithm.genes["discount"])
+        algorithm.observe(rollout, algorithm.genes["discount"])
         ready = replay.size >= self._least
         if not bool(ready.any()):
             return {}
@@ -113,7 +113,7 @@ class FromReplay:
         return self.replay.saved_bytes <= self._stored.save_bytes
 
     def state(self) -> Tree:
-        drawn, members = self._algorithm.core.drawn(), len(self._algorithm.genes["lr"])
+        drawn, members = self._algorithm.drawn(), len(self._algorithm.genes["lr"])
         owed = torch.full((members,), self._owed, dtype=torch.float64)
         return {"drawn": drawn, "owed": owed} | ({"replay": self.replay.state()} if self.saved else {})
 
@@ -121,4 +121,4 @@ class FromReplay:
         self._owed = float(state["owed"][0])
         if "replay" in state:  # else nothing goes on as it was
             self.replay.load(state["replay"])
-            self._algorithm.core.redraw(state["drawn"])
+            self._algorithm.redraw(state["drawn"])
