@@ -133,8 +133,10 @@ def test_reports_reach_the_hook(tmp_path: Path) -> None:
     result = podium.train(*A2C, "stop.steps=20000", "eval.every=20000", "train.members=2", out=tmp_path / "run",
                           on_report=reports.append)  # fmt: skip
     assert result.reason == "steps" and result.step >= 20000
-    assert reports and all(a["step"] < b["step"] for a, b in pairwise(reports))
+    assert reports and all(a["step"] <= b["step"] for a, b in pairwise(reports))
     assert len(reports[0]["members"]["return"]) == 2
+    top = {row["id"]: row["fitness"] for row in result.top}
+    assert reports[-1]["members"]["fitness"] == [top[0], top[1]], "the last report has the last scores"
 
 
 def test_a_run_starts_from_a_member_of_another(done: Path, tmp_path: Path) -> None:

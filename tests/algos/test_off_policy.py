@@ -247,6 +247,7 @@ def test_beta_rises_to_one() -> None:
 
 def test_the_replay_is_drawn_from_with_the_beta_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = {"replay": {"prioritised": True}, "beta": 0.4, "anneal": ["beta"], "batch": 8, "warmup": 0, "steps": 4}
+    plan["updates"] = 1 / 16  # one a round
     stack = build_replaying("dqn", TruncatedForever, range(2), **plan)
     seen, sample = [], stack.learner.replay.sample
 

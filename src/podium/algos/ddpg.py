@@ -92,18 +92,16 @@ class DDPG(OffPolicy):
         unit = torch.where(self.cold(unit), uniform_of(drawn), unit)
         return {"action": self._bounds.to_env(unit), "unit": unit}, carry
 
-    def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
+    def update(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
         active = batch.get("active")
         obs, y = self.inputs(batch["obs"]), self._target(batch)
         critic, error, _ = self.critics.fit(self.obs_action(obs, batch), y, batch, genes, scale=1.0)
-        self.older(active)
         metrics = {"critic": critic, "value": y.mean(1), "error": error}
         due = self.due(genes["delay"], active) if "delay" in genes else active
         if due is None or bool(due.any()):
             metrics["policy"] = self._improve(obs, genes, due)
-            tau = genes["tau"] if due is None else genes["tau"] * due
-            self.critics.follow(tau)
-            polyak(self.policy_target.params, self.policy.params, tau)
+            self.critics.follow(genes["tau"], due)
+            polyak(self.policy_target.params, self.policy.params, genes["tau"], due)
         return metrics
 
     def _next_action(self, obs: Tensor) -> Tensor:

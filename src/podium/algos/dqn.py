@@ -125,7 +125,7 @@ class DQN(OffPolicy):
             g = torch.cat([value, g - value / self._actions], -2)
         return g.flatten(-2)
 
-    def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
+    def update(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
         active, target = batch.get("active"), self._target(batch)
         out, pull = self.critics.online.vjp(self.inputs(batch["obs"]))
         returns = self._returns(out)
@@ -138,7 +138,6 @@ class DQN(OffPolicy):
         g = torch.zeros_like(returns).scatter_(-2, chosen.expand_as(x.unsqueeze(-2)), g.div(x.shape[2]).unsqueeze(-2))
         pull(self._pull_returns(g))
         self.critics.step(genes, active)
-        self.older(active)
         self._follow(genes["tau"], active)
         total = (loss if weighted is None else loss * weighted).sum(1).mean(1)
         error = (self._head.mean(x) - target[..., 0].unsqueeze(1)).abs() if self._head.atoms == 1 else loss
@@ -149,7 +148,7 @@ class DQN(OffPolicy):
         due = self.updates % self.settings.target_every == 0
         due = due if active is None else due & active
         if bool(due.any()):
-            self.critics.follow(tau * due)
+            self.critics.follow(tau, due)
 
     def _target(self, batch: Batch) -> Tensor:
         """What the returns of the actions in the batch should be, `[M, B, Z]`."""

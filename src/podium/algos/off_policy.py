@@ -62,7 +62,7 @@ class OffPolicySettings(AlgoSettings):
 
 
 class OffPolicy:
-    """A stack of members that learn from a replay; `act` and `_learn` are each algorithm's own.
+    """A stack of members that learn from a replay; `act` and `update` are each algorithm's own.
 
     Normalisers, critics, the ages of the members (env steps and updates), and random numbers that are drawn ahead.
     """
@@ -87,10 +87,12 @@ class OffPolicy:
         return self.act(obs, {}, explore=False)[0]
 
     def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
+        active = batch.get("active")
+        self.updates += 1 if active is None else active
         with torch.inference_mode(not self.critics.online.autograd):
-            return self._learn(batch, current(self.genes, self.settings.anneal, remaining))
+            return self.update(batch, current(self.genes, self.settings.anneal, remaining))
 
-    def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
+    def update(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
         """One update by the genes as they are now; metrics `[M]`, and `error` `[M, B]`."""
         raise NotImplementedError
 
@@ -125,10 +127,6 @@ class OffPolicy:
     def cold(self, x: Tensor) -> Tensor:
         """Who is still warming up, in the shape of `x` `[M, ...]`."""
         return per_member(self.acted < self.settings.warmup, x)
-
-    def older(self, active: Tensor | None) -> None:
-        """Count an update of those that are active."""
-        self.updates += 1 if active is None else active
 
     def due(self, delay: Tensor, active: Tensor | None) -> Tensor | None:
         """Whose policy is updated now, `[M]`, of those that are active; None: everyone's."""

@@ -57,17 +57,16 @@ class SoftActorCritic(OffPolicy):
         self.policy_adam = Adam(self.policy.params)
         self.blocks["subset"] = self.critics.drawn
 
-    def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
+    def update(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
         active, alpha = batch.get("active"), self.temperature.now(genes)
         noise = self._draw()
         obs, y = self.inputs(batch["obs"]), self._target(batch, alpha, noise)
         critic, error, q = self._fit(obs, y, batch, genes)
         metrics = {"critic": critic, "value": y.mean(1), "temperature": alpha, "error": error}
-        self.older(active)
         due = self.due(genes["delay"], active)
         if due is None or bool(due.any()):
             metrics |= self._improve(obs, q, noise, alpha, genes, due)
-        self.critics.follow(genes["tau"] if active is None else genes["tau"] * active)
+        self.critics.follow(genes["tau"], active)
         return metrics
 
     def _draw(self) -> tuple[Tensor, ...]:

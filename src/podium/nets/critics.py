@@ -98,9 +98,9 @@ class Critics:
         self.optimiser.step(genes["lr"], active)
 
     @torch.no_grad()
-    def follow(self, tau: Tensor) -> None:
-        """target <- (1 - τ) target + τ online"""
-        polyak(self.target.params, self.online.params, tau)
+    def follow(self, tau: Tensor, active: Tensor | None = None) -> None:
+        """target <- (1 - τ) target + τ online, of the members that are `active`, or of all."""
+        polyak(self.target.params, self.online.params, tau, active)
 
     def learnt(self) -> Tree:
         return {"critic": self.online.state(), "target": self.target.state(), "critic_adam": self.optimiser.state()}

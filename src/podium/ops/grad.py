@@ -29,7 +29,8 @@ def clip_by_norm(params: Sequence[Tensor], limit: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def polyak(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: Tensor) -> None:
-    """target <- (1 - τ) target + τ source, with `tau[M]`, in place."""
+def polyak(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: Tensor, active: Tensor | None = None) -> None:
+    """target <- (1 - τ) target + τ source, with `tau[M]`, in place, of the members that are `active`, or of all."""
+    tau = tau if active is None else tau * active
     for target, source in zip(targets, sources, strict=True):
         target.lerp_(source, per_member(tau, target))

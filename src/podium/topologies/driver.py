@@ -131,6 +131,7 @@ class Driver:
     def train(self) -> str:
         """Train until done; why it stopped: "steps", "seconds", "fitness", "generations", "failed", "interrupted"."""
         plan, reported, at, saved = self.plan, time.perf_counter(), self.population.total_steps, self.step
+        rate = 0.0
         self._paces = Paces(self.pool, self.population)
         for pod in self._lost:
             self.population.fail_all(pod, "its pod was away when the run was saved")
@@ -147,7 +148,8 @@ class Driver:
                 saved, due = self.step, False
             if (now := time.perf_counter()) - reported >= plan.report_seconds:
                 total = self.population.total_steps
-                self._report((total - at) / (now - reported))
+                rate = (total - at) / (now - reported)
+                self._report(rate)
                 reported, at = now, total
         self._rest()
         if reason != "interrupted":
@@ -159,6 +161,7 @@ class Driver:
             self._close()  # after the checkpoint, so that a run that is extended goes on as a longer one would have
             for rows, steps in zip(self.population.rows, self.population.steps, strict=True):
                 self.run.ledger.finish([row.member for row in rows], steps)
+            self._report(rate)  # with the last scores
         self.run.sync()
         return reason
 
@@ -276,6 +279,7 @@ class Driver:
         """One report: of the run for the console, of each member for ledger, event file and hook."""
         rows = [row for _, _, row in self.population.all_rows()]
         members = side_by_side([window.metrics() for window in self._window])
+        members["fitness"] = [self.population.fitness(row) for row in rows]
         healthy = torch.tensor([r for r, row in zip(members["return"], rows, strict=True) if not row.failed])
         healthy = healthy[healthy.isfinite()]
         each = rate / self.population.size
