@@ -48,6 +48,7 @@ class Simulator:
             self.prepare()
         self._box = isinstance(self.action_space, Box)
         self._streams: Streams | None = None
+        self.fresh: Tensor  # [M, S, E], a start for each env, drawn anew at every step: what a new round may begin with
         self._fresh = Block(self._draw)
 
     def prepare(self) -> None:
@@ -65,6 +66,10 @@ class Simulator:
         """`[M, E, *O]` of any float dtype; here: the variables in their order."""
         return self.rows
 
+    def measure(self, s: State, total: Tensor, length: Tensor) -> tuple[Tensor, ...]:
+        """The `objectives` of the episodes so far, each `[M, E]`, from their state, reward and steps."""
+        return ()
+
     def reset(self, streams: Streams) -> Tensor:
         self._streams = streams
         self._fresh.drop()
@@ -77,6 +82,7 @@ class Simulator:
         obs, last, truncated, gain, gained, ended, episode = self._out
         if self._box:
             action = action.nan_to_num()  # a failed member's NaN must not outlive it in the state of its envs
+        self.fresh = self._fresh.next()
         reward, terminated = self.advance(self.s, action.detach())
         gained.copy_(reward)
         torch.add(self._tally, gain, out=ended)
@@ -84,8 +90,10 @@ class Simulator:
         torch.gt(self._late, terminated, out=truncated)
         torch.logical_or(self._late, terminated, out=self._done)
         last.copy_(self.observe(self.s))
+        if self.objectives:
+            torch.stack(self.measure(self.s, *ended), -1, out=episode.objectives)
         # A reset state is taken from the block at every step, used or not: no member's numbers depend on another's.
-        torch.where(self._done_row, self._fresh.next(), self._by_member, out=self._by_member)
+        torch.where(self._done_row, self.fresh, self._by_member, out=self._by_member)
         torch.where(self._done, self._zero, ended, out=self._tally)
         obs.copy_(self.observe(self.s))
         return Step(obs, gained, terminated, truncated, last, episode)
@@ -127,6 +135,6 @@ class Simulator:
         M, E, shape = self.members, self.envs, self.obs_space.shape or ()
         obs, last = torch.zeros(2, M, E, *shape, device=self.device)
         gain, ended = torch.ones(2, M, E, device=self.device), torch.zeros(2, M, E, device=self.device)
-        none = torch.zeros(M, E, 0, device=self.device)
+        measured = torch.zeros(M, E, len(self.objectives), device=self.device)
         truncated = torch.zeros(M, E, dtype=torch.bool, device=self.device)
-        return obs, last, truncated, gain, gain[0], ended, Episode(ended[0], ended[1], none)
+        return obs, last, truncated, gain, gain[0], ended, Episode(ended[0], ended[1], measured)
