@@ -88,8 +88,9 @@ CASES = {
     "sac Pendulum-v1 algo.temperature=-1": "algo.temperature: -1 is not allowed; a number of at least 0",
     "sac Pendulum-v1 algo.temperature=0": "algo.temperature: 0 is not allowed; more than 0, or "
     "algo.learn_temperature=false",
+    "sac Pendulum-v1 train.members=2 'algo.temperature={each: [1, 0]}'": "algo.temperature: {'each': [1, 0]} is not "
+    "allowed; more than 0",
     "sac Pendulum-v1 algo.temperature=1e-46": "algo.temperature: 1e-46 is not allowed; more than 0",
-    "sac Pendulum-v1 'algo.temperature=[0,1]'": "algo.temperature: [0, 1] is not allowed; more than 0",
     "sac-discrete CartPole-v1 algo.temperature=0": "algo.temperature: 0 is not allowed; more than 0",
 }
 FAST = ("eval.episodes=2", "eval.max_steps=50", "net.hidden=[8]", "train.threads=1", "stop.fitness=null")

@@ -25,6 +25,9 @@ from podium.ops.shape import per_member
 AHEAD = 65_536
 """Random numbers of a member that are drawn at once, about."""
 
+WIDEST = 1e30
+"""Distance of two bounds of an action: what is further apart is no bound, only the end of the numbers."""
+
 
 class OffPolicySettings(AlgoSettings):
     """`algo.*` of every learner with a replay."""
@@ -61,7 +64,7 @@ class OffPolicySettings(AlgoSettings):
         if not isinstance(box, Box) or len(box.shape) != 1:
             fits = "; for Discrete ones there are dqn and sac-discrete" if isinstance(box, Discrete) else ""
             raise ConfigError("algo.name", self.name, f"it takes flat Box actions, and this env {box}{fits}")
-        if not box.is_bounded() or not np.isfinite(box.high / 2 - box.low / 2).all():
+        if not box.is_bounded() or not (box.high.astype(np.float64) - box.low < WIDEST).all():
             raise ConfigError("algo.name", self.name, f"it needs bounds of its actions, and this env has {box}")
 
 
