@@ -100,7 +100,7 @@ def write(kept: dict[str, Row]) -> None:
         "| command | steps | seeds | IQM [95 %] | worst seed | minutes | RL-Zoo | its steps, its env |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for name, row in sorted(kept.items(), key=lambda item: list(ROWS).index(item[0])):
+    for name, row in ((name, kept[name]) for name in ROWS if name in kept):
         means = np.array(row["means"])
         low, high = interval(means)
         zoo = ZOO.get(name)

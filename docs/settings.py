@@ -34,7 +34,7 @@ MEANING = {
     "algo.clip": "ε: how far the ratio of probabilities may move",
     "algo.entropy": "weight of the entropy bonus",
     "algo.critic": "weight of the critic's loss",
-    "algo.max_norm": "gradients are scaled to a norm of at most this",
+    "algo.max_norm": "gradients are scaled to a norm of at most this; with a replay those of the critics",
     "algo.target_kl": "a member whose KL divergence exceeds 1.5 times this stops its epochs; null: never",
     "algo.epochs": "passes over each rollout",
     "algo.normalise_advantage": "standardise the advantages of each batch",

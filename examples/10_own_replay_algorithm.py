@@ -13,6 +13,7 @@ class SoftQ(OffPolicy):
     class Settings(OffPolicySettings):
         lr: GeneValue = gene(1e-3, 1e-5, 1e-1)
         heat: GeneValue = gene(0.3, 1e-2, 10.0)  # how much a member likes to try, a gene as any other
+        check = OffPolicySettings.needs_discrete  # what it refuses before the start
 
     def __init__(self, spec, settings, net, genes, streams, critic):
         super().__init__(spec, settings, genes)
@@ -22,8 +23,10 @@ class SoftQ(OffPolicy):
         self.blocks = {"act": self.dice, "subset": self.critics.drawn}  # what is drawn ahead is saved
 
     def act(self, obs, carry, *, explore):
-        logits = self.critics.online(self.inputs(obs)).mean(1).detach() / self.genes["heat"][:, None, None]
-        return {"action": (logits + self.dice.next() if explore else logits).argmax(-1)}, carry
+        logits = self.critics.online(self.inputs(obs)).mean(1) / self.genes["heat"][:, None, None]
+        if explore:  # at random while warming up
+            logits = logits.masked_fill(self.cold(logits), 0) + self.dice.next()
+        return {"action": logits.argmax(-1)}, carry
 
     def update(self, batch, genes):
         heat, q = genes["heat"][:, None], self.critics.next_values(self.inputs(batch["next_obs"]))

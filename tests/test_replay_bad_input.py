@@ -62,7 +62,13 @@ CASES = {
     "a2c CartPole-v1 critic.target=mean": "critic.target: 'mean' is not allowed; leave it out: a2c learns without",
     # settings of the algorithms
     "dqn CartPole-v1 'algo.alpha=[0.1,0.9]'": "algo.alpha: [0.1, 0.9] is not allowed; a number: without "
-    "replay.prioritised=true there is nothing to search",
+    "replay.prioritised=true it means nothing",
+    "sac Pendulum-v1 algo.learn_temperature=false 'algo.target_entropy=[-2,-1]'": "algo.target_entropy: [-2, -1] "
+    "is not allowed; a number: without algo.learn_temperature=true it means nothing",
+    "sac-discrete CartPole-v1 algo.learn_temperature=false 'algo.target_entropy=[0.1,1]'": "algo.target_entropy: [0.1",
+    "sac Pendulum-v1 'train.schedule=[{step: 0, genes: {alpha: 0.5}}]'": "train.schedule.alpha: 0.5 is not allowed; "
+    "leave it out, or set replay.prioritised=true",
+    "sac env=test_replay_bad_input:Endless": "algo.name: 'sac' is not allowed; it needs bounds of its actions",
     "dqn CartPole-v1 'algo.beta=[0.1,0.9]'": "algo.beta: [0.1, 0.9] is not allowed",
     "dqn CartPole-v1 algo.low=3 algo.high=3": "algo.low: 3.0 is not allowed; less than algo.high, 3",
     "dqn CartPole-v1 algo.low=20": "algo.low: 20.0 is not allowed; less than algo.high, 10",
@@ -82,6 +88,9 @@ CASES = {
     "sac Pendulum-v1 algo.temperature=-1": "algo.temperature: -1 is not allowed; a number of at least 0",
     "sac Pendulum-v1 algo.temperature=0": "algo.temperature: 0 is not allowed; more than 0, or "
     "algo.learn_temperature=false",
+    "sac Pendulum-v1 train.members=2 'algo.temperature={each: [1, 0]}'": "algo.temperature: {'each': [1, 0]} is not "
+    "allowed; more than 0",
+    "sac Pendulum-v1 algo.temperature=1e-46": "algo.temperature: 1e-46 is not allowed; more than 0",
     "sac-discrete CartPole-v1 algo.temperature=0": "algo.temperature: 0 is not allowed; more than 0",
 }
 FAST = ("eval.episodes=2", "eval.max_steps=50", "net.hidden=[8]", "train.threads=1", "stop.fitness=null")
@@ -91,6 +100,12 @@ class Unbounded(Pendulum):
     """Any number may be an action."""
 
     action_space = Box(-np.inf, np.inf, (1,))
+
+
+class Endless(Pendulum):
+    """The bounds are numbers, the distance between them is none."""
+
+    action_space = Box(-3e38, 3e38, (1,))
 
 
 @pytest.mark.parametrize("words", CASES)

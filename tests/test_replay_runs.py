@@ -204,6 +204,35 @@ def test_a_nan_fails_its_own_member_and_no_other(name: str, what: str, tmp_path:
     assert bits(sound, 1) != bits(ill, 1)
 
 
+def test_an_infinite_reward_fails_its_member_though_no_gradient_shows_it(tmp_path: Path) -> None:
+    """Huber's gradient is bounded, and what has an error without end would be all that is drawn."""
+    mine = (*words("dqn")[1:], "env=whole:Faulty", "train.members=2", "stop.steps=512", "replay.prioritised=true")
+    podium.train(*mine, "env.kwargs={row: 1, what: reward, value: .inf}", out=tmp_path / "run")
+    assert latest(tmp_path / "run")["slot"]["failed"].tolist() == [False, True]
+
+
+def test_who_does_not_learn_yet_keeps_the_priorities_of_new_steps() -> None:
+    pod = experiments.build_pod(experiments.validate(compose(words("rainbow", "train.members=2"))))
+    pod.train(40)
+    pod.learner.replay.clear([0])
+    pod.train(3)
+    leaves = pod.learner.replay.priorities.tree.leaves
+    assert set(leaves[0].tolist()) == {0.0, 1.0} and len(set(leaves[1].tolist())) > 2
+
+
+def test_runs_with_and_without_priorities_decide_together_in_any_order(tmp_path: Path) -> None:
+    for name in ("true", "false"):
+        podium.train(*words("dqn", f"replay.prioritised={name}", "stop.steps=128"), out=tmp_path / name)
+    agents = [podium.load(tmp_path / name) for name in ("true", "false")]
+    obs = np.linspace(-0.2, 0.2, 32, dtype=np.float32).reshape(8, 4)
+    assert np.array_equal(ensemble(agents).act(obs), ensemble(agents[::-1]).act(obs))
+
+
+def test_observations_may_be_single_numbers(tmp_path: Path) -> None:
+    podium.train(*words("dqn")[1:], "env=whole:Thermometer", "stop.steps=128", out=tmp_path / "run")
+    assert latest(tmp_path / "run")["learnt"]["updates"].min() > 0
+
+
 def test_what_a_member_did_that_sees_nan_does_no_harm_to_those_who_share_its_replay(tmp_path: Path) -> None:
     mine = (*words("dqn")[1:], "env=whole:Faulty", "train.members=3", "algo.lr=1e-3", "stop.steps=512")
     podium.train(*mine, "replay.shared=true", "env.kwargs.row=1", out=tmp_path / "run")
@@ -368,6 +397,20 @@ def test_a_stack_whose_envs_begin_anew_joins_no_episodes(goes_on: bool, tmp_path
     newest = [s._learner.replay.ring.data[:, 19] for s in (one, two)]
     ends = [one._learner.replay.ring.layout.part(step, "ends") for step in newest]
     assert torch.equal(ends[1], ends[0] if goes_on else torch.ones_like(ends[0])) and (ends[0] == 0).any()
+
+
+def test_a_stack_that_lost_steps_joins_no_others(tmp_path: Path) -> None:
+    """Steps that were stored and not learnt from are not saved, so what comes next follows nothing."""
+    mine = words("rainbow", "algo.steps=4")
+    one, env = podium.Stack(*mine), envs.make(RUNS["rainbow"][0], 2, 4)
+    obs = drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 5)
+    step = env.step(torch.as_tensor(one.act(obs)))
+    one.store(*(x.numpy().copy() for x in (step.reward, step.terminated, step.truncated, step.last)))
+    one.save(tmp_path / "stack.safetensors")
+    two = podium.Stack(*mine)
+    two.load(tmp_path / "stack.safetensors", goes_on=True)
+    ring = two._learner.replay.ring
+    assert (ring.layout.part(ring.data[:, 19], "ends") == 1).all()
 
 
 def test_a_pod_with_a_shared_replay_is_split_without_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import multiprocessing
 import os
 import sys
@@ -14,7 +15,6 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from torch import Tensor
 
 from podium import cli
@@ -106,18 +106,34 @@ def members(run: Path) -> list[dict[str, Any]]:
 
 
 class Faulty(CartPole):
-    """CartPole that from its 40th step on shows one member (by row) a NaN, as `what` it gets."""
+    """CartPole that from its 40th step on shows one member (by row) a NaN (or `value`), as `what` it gets."""
 
-    def __init__(self, members: int, envs: int, device: Any = "cpu", row: int = -1, what: str = "obs") -> None:
+    def __init__(
+        self, members: int, envs: int, device: Any = "cpu", row: int = -1, what: str = "obs", value: float = math.nan
+    ) -> None:
         super().__init__(members, envs, device)
-        self.row, self.what, self.count = row, what, 0
+        self.row, self.what, self.value, self.count = row, what, value, 0
 
     def step(self, action: Tensor) -> Step:
         step = super().step(action)
         self.count += 1
         if self.count >= 40 and 0 <= self.row < self.members:
-            (step.obs if self.what == "obs" else step.reward)[self.row] = torch.nan
+            (step.obs if self.what == "obs" else step.reward)[self.row] = self.value
         return step
+
+
+class Thermometer(gym.Env[Any, Any]):
+    """Its observation is one number without a shape; the reward is the action."""
+
+    observation_space = gym.spaces.Box(-1, 1, ())
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return np.float32(self.np_random.random()), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return np.float32(self.np_random.random()), float(action), self.np_random.random() < 0.1, False, {}
 
 
 class Broken(CartPole):

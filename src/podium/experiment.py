@@ -17,7 +17,7 @@ from podium.algos.dqn import DQN
 from podium.algos.off_policy import OffPolicySettings
 from podium.algos.ppo import PPO
 from podium.algos.redq import REDQ
-from podium.algos.sac import SAC, SACSettings
+from podium.algos.sac import SAC
 from podium.algos.sac_discrete import DiscreteSAC
 from podium.algos.td3 import TD3
 from podium.core import config, hyper, machine
@@ -142,12 +142,16 @@ def _check_replay(experiment: Experiment, algo: OffPolicySettings, spec: Spec) -
         if experiment.replay.ratio is not None:
             field, value = "replay.ratio", experiment.replay.ratio
         raise ConfigError(field, value, f"more: in {stop} steps there would be no update")
-    for name in ("alpha", "beta") if not experiment.replay.prioritised else ():
+    for name, needs in _dead(experiment).items():
         if isinstance(getattr(algo, name), list | dict):
-            allowed = "a number: without replay.prioritised=true there is nothing to search"
-            raise ConfigError(f"algo.{name}", getattr(algo, name), allowed)
+            raise ConfigError(f"algo.{name}", getattr(algo, name), f"a number: without {needs} it means nothing")
         if name in algo.anneal:
-            raise ConfigError("algo.anneal", list(algo.anneal), f"{name} needs replay.prioritised=true")
+            raise ConfigError("algo.anneal", list(algo.anneal), f"{name} needs {needs}")
+
+
+def _dead(experiment: Experiment) -> dict[str, str]:
+    """Genes that mean nothing with the plan, and what would bring them to life."""
+    return experiment.algo.dead(experiment.replay.prioritised)
 
 
 def unsaved(experiment: Experiment) -> str | None:
@@ -194,6 +198,9 @@ def _check_schedule(experiment: Experiment) -> None:
         raise ConfigError("train.schedule", f"steps {steps[:5]}", "ascending steps from 0 on, the same genes in each")
     for part in schedule:
         _check_genes("train.schedule", part.genes, hyper.genes(experiment.algo))
+    for name, needs in _dead(experiment).items():
+        if name in schedule[0].genes:
+            raise ConfigError(f"train.schedule.{name}", schedule[0].genes[name], f"leave it out, or set {needs}")
 
 
 def _try_measures(experiment: Experiment) -> None:
@@ -269,12 +276,8 @@ def threads(experiment: Experiment) -> int:
 
 def genes_of(experiment: Experiment, ids: Sequence[int]) -> dict[str, Tensor]:
     """The genes of the members `ids`, each `[M]`, without those that mean nothing with the plan."""
-    algo, dead = experiment.algo, set[str]()
-    if isinstance(algo, OffPolicySettings) and not experiment.replay.prioritised:
-        dead |= {"alpha", "beta"}
-    if isinstance(algo, SACSettings) and not algo.learn_temperature:
-        dead |= {"target_entropy"}
-    return {name: g for name, g in hyper.values(algo, experiment.seed, ids).items() if name not in dead}
+    dead, drawn = _dead(experiment), hyper.values(experiment.algo, experiment.seed, ids)
+    return {name: gene for name, gene in drawn.items() if name not in dead}
 
 
 def born(experiment: Experiment, member: int) -> dict[str, float]:
@@ -339,10 +342,10 @@ def _plan(algo: AlgoSettings) -> AlgoSettings:
 
 
 def alike(one: Experiment, other: Experiment) -> bool:
-    """Whether members of the two, given the same spaces, can be one stack: by plan, nets, critics, normalisers."""
+    """Whether members of the two, given the same spaces, can be one stack: by plan, genes, nets, normalisers."""
 
     def kind(of: Experiment) -> tuple[Any, ...]:
-        return _plan(of.algo), of.net, of.critic, of.env.normalise_obs, of.env.normalise_reward
+        return _plan(of.algo), _dead(of), of.net, of.critic, of.env.normalise_obs, of.env.normalise_reward
 
     return kind(one) == kind(other)
 

@@ -107,7 +107,7 @@ class Stack:
 
         Steps that were not learnt from are not kept.
         """
-        tensors.save(Path(path), self._state(), {"steps": self.steps}, "stack")
+        tensors.save(Path(path), self._state(), {"steps": self.steps, "lost": self._filled}, "stack")
 
     def load(self, path: str | Path, goes_on: bool = False) -> None:
         """Go on from what `save` kept of a stack with the same settings.
@@ -130,6 +130,7 @@ class Stack:
             self._carry = state["carry"]
         else:
             self.algorithm.restart()
+        if not goes_on or info["lost"]:  # what is stored next does not follow what is in a replay
             self._learner.restart()
         self.steps, self._filled, self._pending = info["steps"], 0, None
 

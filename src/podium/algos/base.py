@@ -32,6 +32,10 @@ class AlgoSettings(Section):
         """How many steps of a member go into one gradient: here, the whole rollout."""
         return self.steps * envs
 
+    def dead(self, prioritised: bool) -> dict[str, str]:
+        """Genes that mean nothing with this plan and replay, each with the setting that would bring it to life."""
+        return {}
+
     def check(self, spec: Spec) -> None:
         """Refuse what does not fit together or does not fit the env; raises ConfigError."""
 

@@ -25,6 +25,7 @@ from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.critics import Critics, CriticSettings
 from podium.nets.policy_critic import NetSettings
+from podium.ops import ensemble
 from podium.ops.shape import per_member
 from podium.ops.value_heads import Atoms, Head, Quantiles, Scalar
 
@@ -101,7 +102,7 @@ class DQN(OffPolicy):
     def _values(self, obs: Tensor) -> Tensor:
         """`[M, E, A]`"""
         q = self._head.mean(self._returns(self.critics.online(self.inputs(obs))))
-        return Scalar().combine(q, self.critics.settings.policy)
+        return ensemble.combine(q, self.critics.settings.policy)
 
     def _epsilon(self) -> Tensor:
         """How often each member acts at random now, `[M]`: always while warming up, then along its schedule."""
@@ -155,10 +156,9 @@ class DQN(OffPolicy):
         obs, critics, head = self.inputs(batch["next_obs"]), self.critics, self._head
         after = self._returns(critics.next_values(obs))
         if self.settings.double:
-            values = Scalar().combine(head.mean(self._returns(critics.online(obs))), critics.settings.policy)
+            values = ensemble.combine(head.mean(self._returns(critics.online(obs))), critics.settings.policy)
         else:
             values = critics.bootstrap(head.mean(after))
         best = values.argmax(-1)[:, None, :, None, None]
-        how: Literal["min", "mean"] = "mean" if critics.settings.target == "mean" else "min"
-        x = head.combine(torch.take_along_dim(after, best, -2).squeeze(-2), how)
+        x = head.combine(torch.take_along_dim(after, best, -2).squeeze(-2), critics.how)
         return head.backup(x, self.reward(batch), batch["decay"])

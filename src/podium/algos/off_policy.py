@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from pydantic import Field
@@ -23,6 +24,9 @@ from podium.ops.shape import per_member
 
 AHEAD = 65_536
 """Random numbers of a member that are drawn at once, about."""
+
+WIDEST = 1e30
+"""Distance of two bounds of an action: what is further apart is no bound, only the end of the numbers."""
 
 
 class OffPolicySettings(AlgoSettings):
@@ -47,6 +51,9 @@ class OffPolicySettings(AlgoSettings):
     def rows(self, envs: int) -> int:
         return self.batch
 
+    def dead(self, prioritised: bool) -> dict[str, str]:
+        return {} if prioritised else dict.fromkeys(("alpha", "beta"), "replay.prioritised=true")
+
     def needs_discrete(self, spec: Spec) -> None:
         if not isinstance(spec.action, Discrete):
             fits = "for Box actions there are ddpg, td3, sac and redq"
@@ -57,7 +64,7 @@ class OffPolicySettings(AlgoSettings):
         if not isinstance(box, Box) or len(box.shape) != 1:
             fits = "; for Discrete ones there are dqn and sac-discrete" if isinstance(box, Discrete) else ""
             raise ConfigError("algo.name", self.name, f"it takes flat Box actions, and this env {box}{fits}")
-        if not box.is_bounded():
+        if not box.is_bounded() or not (box.high.astype(np.float64) - box.low < WIDEST).all():
             raise ConfigError("algo.name", self.name, f"it needs bounds of its actions, and this env has {box}")
 
 
@@ -110,8 +117,10 @@ class OffPolicy:
         return torch.cat([obs, batch["action"]], -1)
 
     def reward(self, batch: Batch) -> Tensor:
-        """`[M, B]`, in units of the returns' spread where that is asked for."""
-        return batch["reward"] if self.return_stats is None else self.return_stats.scale(batch["reward"])
+        """`[M, B]`, of n steps, in units of the returns' spread where that is asked for."""
+        if self.return_stats is None:
+            return batch["reward"]
+        return self.return_stats.scale(batch["reward"], clip=10.0 * self.settings.n_step)
 
     def observe(self, rollout: Batch, discount: Tensor) -> None:
         """Take a rollout `[M, T, E, ...]` into ages and statistics."""

@@ -7,6 +7,8 @@ critics  min  E[½ Σ_k (Q_k(s, a) - y)²]
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 from torch import Tensor
 
@@ -23,6 +25,9 @@ from podium.nets.optim import Adam
 from podium.nets.policy_critic import NetSettings
 from podium.nets.towers import Towers
 
+LEAST = 1e-30
+"""Of a temperature that is learnt: its logarithm has to be a number."""
+
 
 class SoftSettings(OffPolicySettings):
     """`algo.*` of every SAC."""
@@ -33,9 +38,13 @@ class SoftSettings(OffPolicySettings):
     delay: GeneValue = gene(1, 1, 32, "int", least=1)
     learn_temperature: bool = Field(True, description="else `temperature` stays as it is; if so, members begin with it")
 
+    def dead(self, prioritised: bool) -> dict[str, str]:
+        fixed = {} if self.learn_temperature else {"target_entropy": "algo.learn_temperature=true"}
+        return super().dead(prioritised) | fixed
+
     def check(self, spec: Spec) -> None:
-        values = self.temperature["each"] if isinstance(self.temperature, dict) else [self.temperature]
-        if self.learn_temperature and 0 in values:
+        given: Any = self.temperature["each"] if isinstance(self.temperature, dict) else self.temperature
+        if self.learn_temperature and min(given if isinstance(given, list) else [given]) < LEAST:
             raise ConfigError("algo.temperature", self.temperature, "more than 0, or algo.learn_temperature=false")
 
 

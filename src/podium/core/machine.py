@@ -34,6 +34,14 @@ def bound() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def memory() -> int:
+    """Bytes that this process may use: the machine's, or fewer where its container has a limit."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    said = limit.read_text().strip() if limit.exists() else ""
+    return min(whole, int(said)) if said.isdigit() else whole
+
+
 def identity() -> str:
     """The same for all processes of a machine that share its /tmp, and for no other machine."""
     boot = Path("/proc/sys/kernel/random/boot_id")

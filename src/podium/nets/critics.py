@@ -63,9 +63,14 @@ class Critics:
             return self.target(x)
         return self.target.some(x, ensemble.some(self.drawn.next(), self.settings.subset))
 
+    @property
+    def how(self) -> Literal["min", "mean"]:
+        """One bootstraps from the least or the mean of what `next_values` gave."""
+        return "mean" if self.settings.target == "mean" else "min"
+
     def bootstrap(self, q: Tensor) -> Tensor:
         """One of what `next_values` gave: `[M, S, ...]` -> `[M, ...]`."""
-        return ensemble.combine(q, "mean" if self.settings.target == "mean" else "min")
+        return ensemble.combine(q, self.how)
 
     def follow_up(self, x: Tensor) -> tuple[Tensor, PullInput]:
         """What the policy is to follow, `[M, B]`, and a function from its gradient to that of `x`."""

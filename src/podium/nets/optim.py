@@ -93,6 +93,8 @@ class Adam:
             p, m, v = (leaves[i] for leaves in self._leaves())
             g = p.grad
             assert g is not None
+            if active is not None:  # 0 times what is not finite would not be 0
+                g = torch.where(per_member(active, g), g, 0)
             m.lerp_(g, per_member(live * (1 - self.beta1), g))
             v.lerp_(torch.mul(g, g), per_member(live * (1 - self.beta2), g))
             step = v.sqrt().add_(per_member(small, v))

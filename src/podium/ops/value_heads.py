@@ -7,15 +7,12 @@ Every class has: `atoms` Z, the numbers that stand for one return; `mean(x)`, it
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from podium.ops import ensemble
-
-How = Literal["min", "mean", "first"]
+from podium.ops.ensemble import How
 
 
 class Scalar:
@@ -50,7 +47,7 @@ class Atoms:
     def combine(self, x: Tensor, how: How) -> Tensor:
         """The mixture of their distributions, or that of the least mean; probabilities."""
         p = x.softmax(-1)
-        return p.mean(1) if how == "mean" else _least(p, p @ self._support, how)
+        return p.mean(1) if how == "mean" else _least(p, p @ self._support)
 
     def backup(self, x: Tensor, reward: Tensor, decay: Tensor) -> Tensor:
         """The probabilities of r + γ z, each shared out between the two atoms beside it (algorithm 1)."""
@@ -79,7 +76,7 @@ class Quantiles:
         return x.mean(-1)
 
     def combine(self, x: Tensor, how: How) -> Tensor:
-        return x.mean(1) if how == "mean" else _least(x, x.mean(-1), how)
+        return x.mean(1) if how == "mean" else _least(x, x.mean(-1))
 
     def backup(self, x: Tensor, reward: Tensor, decay: Tensor) -> Tensor:
         return torch.addcmul(reward.unsqueeze(-1), decay.unsqueeze(-1), x)
@@ -94,9 +91,9 @@ class Quantiles:
 Head = Scalar | Atoms | Quantiles
 
 
-def _least(x: Tensor, value: Tensor, how: How) -> Tensor:
-    """Of `x[M, S, B, Z]` the one of the least `value[M, S, B]`, or the first."""
-    if x.shape[1] == 1 or how == "first":
+def _least(x: Tensor, value: Tensor) -> Tensor:
+    """Of `x[M, S, B, Z]` the one of the least `value[M, S, B]`."""
+    if x.shape[1] == 1:
         return x[:, 0]
     return torch.take_along_dim(x, value.argmin(1, keepdim=True).unsqueeze(-1), 1)[:, 0]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 
 import torch
 from gymnasium.spaces import Box, Discrete
 
+from podium.core import machine
 from podium.core.errors import ConfigError
 from podium.core.spec import Spec
 from podium.replay import frames
@@ -65,7 +65,7 @@ def memory(device: torch.device) -> int:
     """Bytes of the device's memory, used or not."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return machine.memory()
 
 
 def _shape(spec: Spec, settings: ReplaySettings) -> tuple[int, int]:

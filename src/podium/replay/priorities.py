@@ -53,18 +53,21 @@ class Priorities:
         p = self._value
         return torch.ones_like(p) if beta is None else (p.amin(1, keepdim=True) / p).pow_(beta.unsqueeze(-1))
 
-    def update(self, error: Tensor, alpha: Tensor) -> None:
-        """New priorities of the last sample. A slot that holds no step (any more) gets none."""
+    def update(self, error: Tensor, alpha: Tensor, active: Tensor | None = None) -> None:
+        """New priorities of the last sample, of the members that are `active`. A slot that holds no step gets none."""
         if self.slot is None:
             raise ValueError("nothing was drawn yet")
         raw = torch.fmin(error.detach().abs(), LARGEST).add_(EPSILON)  # also where it is NaN
         if self._held is not None:
             raw.mul_(self._held)
-        torch.maximum(self.top, raw.amax(1, keepdim=True), out=self.top)
+        top = raw.amax(1, keepdim=True)
+        torch.maximum(self.top, top if active is None else top * active.unsqueeze(-1), out=self.top)
         self.alpha, self._fresh = alpha.unsqueeze(-1).clone(), None  # genes may change before the next insert
         value = raw.pow_(self.alpha)
         if self._held is not None:
             value.mul_(self._held)
+        if active is not None:
+            value = torch.where(active.unsqueeze(-1), value, self._value)
         self.tree.update(self.slot, value, self._row)
 
     def clear(self, rows: Sequence[int], filled: bool) -> None:

@@ -84,10 +84,13 @@ class Replay:
             self._span = start[:, None].to(ring.data.device), (ring.size * ring.envs)[:, None].to(ring.data.device)
         return self._span
 
-    def prioritise(self, error: Tensor, alpha: Tensor) -> None:
-        """The errors `[M, B]` of the last sample: its priorities become (|error| + 1e-6)^alpha."""
+    def prioritise(self, error: Tensor, alpha: Tensor, active: Tensor | None = None) -> None:
+        """The errors `[M, B]` of the last sample: its priorities become (|error| + 1e-6)^alpha.
+
+        Those of members that are not `active` `[M]` stay as they are: they did not learn from it.
+        """
         if self.priorities is not None:
-            self.priorities.update(error, alpha)
+            self.priorities.update(error, alpha, active)
 
     @property
     def size(self) -> Tensor:

@@ -63,7 +63,7 @@ class Ring:
         if self.frames is not None:
             self.frames.insert(self.position, rollout["obs"], rollout["last"], ends & ~terminated)
         else:
-            parts = [rollout["obs"].flatten(3), *parts, rollout["last"].flatten(3)]
+            parts = [_wide(rollout["obs"]), *parts, _wide(rollout["last"])]
         record = torch.cat(parts, -1)
         places = self._places(count)
         for first, n, source in places:
@@ -106,14 +106,13 @@ class Ring:
         if n == 1:
             reward, terminated = record.select(-1, layout.reward), record.select(-1, layout.reward + 1)
             decay = (1 - terminated).mul_(gamma)
-            last = record
         else:
             reward, decay, end = self._n_step(slot, gamma, n)
-            last = self._flat.index_select(0, end.view(-1)).view(M, B, layout.width) if self.frames is None else record
         batch = {"action": layout.action(record), "reward": reward, "decay": decay}
         if self.frames is not None:
             batch["obs"], batch["next_obs"] = self.frames.read(slot), self.frames.after(end - self._base)
         else:
+            last = record if n == 1 else self._flat.index_select(0, end.view(-1)).view(M, B, layout.width)
             batch["obs"], batch["next_obs"] = layout.part(record, "obs"), layout.part(last, "last")
             if layout.continuous:
                 batch["obs_action"] = record.narrow(-1, 0, layout.reward)
@@ -167,6 +166,11 @@ class Ring:
     @property
     def tensors(self) -> list[Tensor]:
         return [self.data] if self.frames is None else [self.data, *self.frames.tensors]
+
+
+def _wide(obs: Tensor) -> Tensor:
+    """`[R, T, E, *O]` -> `[R, T, E, n]`"""
+    return obs.flatten(3) if obs.ndim > 3 else obs.unsqueeze(-1)
 
 
 class Layout:

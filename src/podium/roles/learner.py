@@ -62,11 +62,14 @@ class FromReplay:
         self._algorithm, self._settings, self._stored, self.replay = algorithm, settings, stored, replay
         self._least = max(settings.warmup * (replay.members if stored.shared else 1), settings.batch)
         self._owed = 0.0  # updates, for a ratio that does not come out even
+        # Their sum since `finite` was asked last: not finite as soon as one of them is not.
+        self._rewards = torch.zeros(replay.members, device=replay.ring.data.device)
 
     def learn(self, rollout: Batch, remaining: Tensor | None) -> Metrics:
         """Metrics `[M]` of the last update; none while nobody has enough to learn from."""
         algorithm, replay = self._algorithm, self.replay
         replay.insert(rollout)
+        self._rewards = self._rewards + rollout["reward"].sum((1, 2))
         algorithm.observe(rollout, algorithm.genes["discount"])
         ready = replay.size >= self._least
         if not bool(ready.any()):
@@ -87,7 +90,9 @@ class FromReplay:
         metrics: Metrics = algorithm.learn(batch, remaining)
         error = metrics.pop("error")
         if self._stored.prioritised:
-            replay.prioritise(error, genes["alpha"])
+            if self._stored.shared:  # what is not finite has a weight of 0, and is nobody's surprise
+                error = error * (batch["weight"] > 0)
+            replay.prioritise(error, genes["alpha"], active)
         return metrics
 
     def _due(self, steps: int) -> int:
@@ -98,7 +103,8 @@ class FromReplay:
         return due
 
     def finite(self) -> Tensor:
-        found: Tensor = self._algorithm.finite().cpu()  # a weight that is not finite never is again
+        found: Tensor = (self._algorithm.finite() & self._rewards.isfinite()).cpu()  # weights stay what they became
+        self._rewards = torch.zeros_like(self._rewards)
         return found
 
     def clear(self, rows: Sequence[int]) -> None:
