@@ -16,7 +16,7 @@ from podium.core.spec import Step
 from podium.core.streams import Streams
 from podium.envs.native import SIMULATORS, Simulator
 
-twins = pytest.mark.parametrize("id", SIMULATORS)
+twins = pytest.mark.parametrize("id", [id for id in SIMULATORS if id != "VectorPong-v0"])  # see test_pong.py
 CLOSE = 1e-5
 
 

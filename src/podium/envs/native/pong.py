@@ -1,6 +1,6 @@
-"""Vector Pong: two bats, one ball, twenty rounds. The game of Atari as ten numbers, against a rule that follows the ball.
+"""Vector Pong: two bats, one ball, twenty rounds; Atari's game as ten numbers, against a rule that follows the ball.
 
-One player is the agent's; the arena is mirrored for whoever stands on the right, so that all see themselves on the left.
+One player is the agent's. The arena is mirrored for whoever stands on the right: all see themselves on the left.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FRAMES = 4
 class Pong(Simulator):
     """Observation: my bat, the other's, (x, y) of the ball in the last four frames. Action: 0 up, 1 stop, 2 down.
 
-    Reward at the end of a round: 1/20 if it was won, 1/40 if its time ran out, else 0. The return of the twenty rounds is
-    (won - lost + 20) / 40, the fitness, between 0 and 1.
+    Reward at the end of a round: 1/20 if it was won, 1/40 if its time ran out, else 0. So the return of the twenty
+    rounds, the fitness, is (won - lost + 20) / 40, between 0 and 1.
     """
 
     obs_space = Box(0.0, 1.0, (2 + 2 * FRAMES,))
@@ -34,12 +34,14 @@ class Pong(Simulator):
     names = ("bat", "other", *(f"{axis}{i}" for i in range(FRAMES) for axis in "xy"), "vx", "vy", "clock",
              "round", "stops", "moves")  # fmt: skip
     numbers = 2
+    time_limit = ROUNDS * PATIENCE
     dtype = torch.float32
     objectives = ("stop", "moved", "lazy", "busy")
 
     def prepare(self) -> None:
         first = self.names.index("x0")
-        self.bats, self.past, self.now = self.table[:2], self.table[first : first + 6], self.table[first + 2 : first + 8]
+        self.bats, balls = self.table[:2], self.table[first : first + 2 * FRAMES]
+        self.past, self.now = balls[:-2], balls[2:]
         self.x, self.y, self.vx, self.vy = (self.s[name] for name in ("x3", "y3", "vx", "vy"))
         self.ball = slice(first, self.names.index("clock") + 1)  # what a round begins with
         self.faces = self.table.new_tensor([FACE, 1 - FACE])[:, None, None]
@@ -49,7 +51,7 @@ class Pong(Simulator):
     def start(self, u: Sequence[Tensor]) -> State:
         """Bats and ball in the middle; the ball leaves to one side, and up or down."""
         tilt, middle, none = 2 * u[1] - 1, torch.full_like(u[0], 0.5), torch.zeros_like(u[0])
-        state = {name: middle for name in self.names[: 2 + 2 * FRAMES]} | {name: none for name in self.names[-4:]}
+        state = dict.fromkeys(self.names[: 2 + 2 * FRAMES], middle) | dict.fromkeys(self.names[-4:], none)
         vy = torch.where(tilt < 0, -SLOWEST, SLOWEST) + (SPEED - SLOWEST) * tilt
         return state | {"vx": torch.where(u[0] < 0.5, -SPEED, SPEED), "vy": vy}
 
