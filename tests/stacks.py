@@ -20,7 +20,7 @@ from podium.envs.native.base import Simulator, State
 from podium.experiment import ALGORITHMS as ALL
 from podium.nets.critics import CriticSettings
 from podium.nets.mlp import Layer, Mlp
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.replay.replay import Replay
 from podium.replay.settings import ReplaySettings
 from podium.roles.collector import Collector

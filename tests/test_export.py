@@ -185,7 +185,7 @@ def params(agent: Agent, rows: Any) -> list[Any]:
     """What the member's networks put out, each `[B, ...]` or, for log σ, `[A]`."""
     core = agent._algorithm.core  # type: ignore[attr-defined]
     with torch.no_grad():
-        return [p[0].numpy() for p in core.net.policy(core._inputs(torch.from_numpy(rows)[None]))]
+        return [p[0].numpy() for p in core.net.policy(core.inputs(torch.from_numpy(rows)[None]))]
 
 
 def softmax(x: Any) -> Any:
@@ -230,7 +230,7 @@ def test_onnxruntime_acts_as_podium_does(name: str, dtypes: dict[str, str], runs
 
 def test_statistics_are_in_the_file(runs: Any, champion: Any) -> None:
     agent = podium.load(runs("multi"))
-    stats = agent._algorithm.core.obs_stats  # type: ignore[attr-defined]
+    stats = agent._algorithm.core.inputs.stats  # type: ignore[attr-defined]
     assert abs(stats.mean[0, 0] - 100) < 10
     rows = (observations(agent, 64) * [20, 0.1] + [100, 3]).astype(np.float32)
     logits = run(champion("multi").path, rows)["logits"]

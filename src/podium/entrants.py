@@ -20,7 +20,7 @@ from podium.evolve.settings import EvolveSettings
 from podium.evolve.tournament import Tournament
 from podium.fleet import wire
 from podium.guests.base import is_guest
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.roles.evaluator import MEASURES
 from podium.roles.guests import GuestPod
 from podium.roles.pod import Pod

@@ -12,7 +12,7 @@ from podium.core.imports import Importable
 from podium.evolve.settings import EvolveSettings
 from podium.fleet.settings import FleetSettings
 from podium.nets.critics import CriticSettings
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.replay.settings import ReplaySettings
 
 

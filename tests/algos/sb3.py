@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from podium.core import hyper
 from podium.core.spec import Spec
 from podium.core.streams import Streams
-from podium.nets.policy_critic import NetSettings, PolicyCritic
+from podium.nets.policy_critic import PolicyCritic
+from podium.nets.settings import NetSettings
 from stacks import ALGORITHMS, extra, layers
 
 T, E, SIZE = 12, 3, 5

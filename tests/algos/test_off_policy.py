@@ -19,7 +19,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.experiment import ALGORITHMS
 from podium.nets.critics import CriticSettings
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.nets.towers import Towers
 from probes import TruncatedForever, boxed
 from stacks import build_replaying, gap, layers, rows

@@ -26,7 +26,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.experiment import ALGORITHMS
 from podium.nets.critics import CriticSettings
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.nets.towers import Towers
 from stacks import layers
 

@@ -203,7 +203,7 @@ def test_acting_and_learning_normalise_alike(name: str) -> None:
     made.update(2)
     core, batch = made.algorithm.core, made.collector.collect()
     data = core.experience(batch, made.algorithm.genes["discount"], made.algorithm.genes["lam"])
-    acted = core.net.policy(core._inputs(batch["obs"]))
+    acted = core.net.policy(core.inputs(batch["obs"]))
     assert torch.allclose(core.net.dist.log_prob(acted, data["action"]), data["logp"], atol=1e-5)
     mode = core.act(batch["obs"][:, 3], {}, explore=False)[0]["action"]
     assert torch.allclose(mode, acted[0].view(3, 16, 4, 1)[:, 3])
@@ -260,8 +260,8 @@ def test_the_next_value_is_that_of_what_the_action_led_to(cut: bool) -> None:
         batch["terminated"] |= batch["truncated"]
         batch["truncated"].zero_()
     assert batch["truncated"].any() == cut
-    value = core.net.value(core._inputs(batch["obs"])).view_as(batch["reward"])
-    led_to = core.net.value(core._inputs(batch["last"])).view_as(value)
+    value = core.net.value(core.inputs(batch["obs"])).view_as(batch["reward"])
+    led_to = core.net.value(core.inputs(batch["last"])).view_as(value)
     found = core._next_value(value, batch)
     matters = ~batch["terminated"]
     assert torch.allclose(found[matters], led_to[matters], atol=1e-6)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from podium.core import tree
 from podium.core.errors import ConfigError
 from podium.core.streams import Streams
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.nets.towers import Towers
 
 M, N, B, IN, OUT = 2, 3, 5, 4, 2

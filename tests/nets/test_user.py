@@ -11,7 +11,8 @@ from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.envs.native.cartpole import CartPole
 from podium.envs.native.pendulum import Pendulum
-from podium.nets.policy_critic import NetSettings, PolicyCritic
+from podium.nets.policy_critic import PolicyCritic
+from podium.nets.settings import NetSettings
 from podium.nets.user import Stacked
 from stacks import build, rows, same
 

@@ -20,7 +20,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.nets.optim import Adam, RMSProp
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.ops.dist import Distribution, Params
 from podium.ops.grad import clip_by_norm
 from podium.ops.returns import standardise

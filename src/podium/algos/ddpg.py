@@ -26,7 +26,7 @@ from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.critics import Critics, CriticSettings
 from podium.nets.optim import Adam
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.nets.towers import Towers
 from podium.ops.grad import polyak
 from podium.ops.shape import per_member

@@ -24,7 +24,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.critics import Critics, CriticSettings
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.ops import ensemble
 from podium.ops.shape import per_member
 from podium.ops.value_heads import Atoms, Head, Quantiles, Scalar

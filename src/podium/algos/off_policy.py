@@ -12,13 +12,14 @@ from pydantic import Field
 from torch import Tensor
 
 from podium.algos.base import AlgoSettings, Batch, annealed
+from podium.algos.inputs import Inputs
 from podium.core.errors import ConfigError
 from podium.core.hyper import GeneValue, gene
 from podium.core.spec import Spec
 from podium.core.streams import Block
 from podium.core.tree import Tree
 from podium.nets.critics import Critics
-from podium.ops.norm import Running, numbers
+from podium.ops.norm import Running
 from podium.ops.returns import discounted
 from podium.ops.shape import per_member
 
@@ -79,9 +80,8 @@ class OffPolicy:
 
     def __init__(self, spec: Spec, settings: OffPolicySettings, genes: dict[str, Tensor]) -> None:
         self.settings, self.genes = settings, genes
-        shape = spec.obs.shape or ()
-        self.size = math.prod(shape)
-        self.obs_stats = Running(spec.members, shape, spec.device) if spec.normalise_obs else None
+        self.inputs = Inputs(spec)
+        self.size = self.inputs.size
         self.return_stats = Running(spec.members, (), spec.device) if spec.normalise_reward else None
         self.carried = torch.zeros(spec.members, spec.envs, device=spec.device)
         self.acted, self.updates = torch.zeros(2, spec.members, dtype=torch.int64, device=spec.device)
@@ -103,16 +103,9 @@ class OffPolicy:
         """One update by the genes as they are now; metrics `[M]`, and `error` `[M, B]`."""
         raise NotImplementedError
 
-    def inputs(self, obs: Tensor) -> Tensor:
-        """`[M, ..., *O]` as a network takes it, `[M, B, O]`."""
-        obs = numbers(obs)
-        if self.obs_stats is not None:
-            obs = self.obs_stats.normalise(obs)
-        return obs.reshape(len(obs), -1, self.size)
-
     def obs_action(self, obs: Tensor, batch: Batch) -> Tensor:
         """What a critic takes, `[M, B, O + A]`; a replay has it side by side."""
-        if "obs_action" in batch and self.obs_stats is None:
+        if "obs_action" in batch and self.inputs.stats is None:
             return batch["obs_action"]
         return torch.cat([obs, batch["action"]], -1)
 
@@ -125,8 +118,7 @@ class OffPolicy:
     def observe(self, rollout: Batch, discount: Tensor) -> None:
         """Take a rollout `[M, T, E, ...]` into ages and statistics."""
         self.acted += rollout["reward"][0].numel()
-        if self.obs_stats is not None:
-            self.obs_stats.update(numbers(rollout["obs"]).flatten(1, 2))
+        self.inputs.observe(rollout["obs"])
         if self.return_stats is not None:
             done = rollout["terminated"] | rollout["truncated"]
             sums, carried = discounted(rollout["reward"], done, discount, self.carried)
@@ -149,7 +141,7 @@ class OffPolicy:
         return self.critics.online.finite()
 
     def learnt(self) -> Tree:
-        stats = {"obs": self.obs_stats, "return": self.return_stats}
+        stats = {"obs": self.inputs.stats, "return": self.return_stats}
         found: Tree = {"genes": self.genes, "acted": self.acted, "updates": self.updates}
         found |= {f"{name}_stats": s.state() for name, s in stats.items() if s is not None}
         return found | self.critics.learnt()

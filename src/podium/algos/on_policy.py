@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
 from podium.algos.base import Batch
+from podium.algos.inputs import Inputs
 from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
-from podium.nets.policy_critic import NetSettings, PolicyCritic
+from podium.nets.policy_critic import PolicyCritic
+from podium.nets.settings import NetSettings
 from podium.ops.dist import Normal
-from podium.ops.norm import Running, numbers
+from podium.ops.norm import Running
 from podium.ops.returns import discounted, gae
 
 Experience = dict[str, Tensor]
@@ -25,9 +25,7 @@ class OnPolicy:
 
     def __init__(self, spec: Spec, net: NetSettings, streams: Streams, steps: int, log_std: float) -> None:
         self.net = PolicyCritic(spec, net, streams.agent, log_std)
-        shape = spec.obs.shape or ()
-        self._size = math.prod(shape)
-        self.obs_stats = Running(spec.members, shape, spec.device) if spec.normalise_obs else None
+        self.inputs = Inputs(spec, images=True)
         self.return_stats = Running(spec.members, (), spec.device) if spec.normalise_reward else None
         self.carried = torch.zeros(spec.members, spec.envs, device=spec.device)
         self.noise = Block(lambda: self.net.dist.noise(streams.agent, steps, spec.envs).to(spec.device))
@@ -35,30 +33,23 @@ class OnPolicy:
     @torch.no_grad()
     def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
         """`[M, E, *O]` -> actions `[M, E, ...]`, sampled, or the most likely ones."""
-        params = self.net.policy(self._inputs(obs))
+        params = self.net.policy(self.inputs(obs))
         dist = self.net.dist
         return {"action": dist.sample(params, self.noise.next()) if explore else dist.mode(params)}, carry
 
     @torch.no_grad()
     def propose(self, obs: Tensor) -> dict[str, Tensor]:
         """`[M, E, *O]` -> the most likely `action`, and `logits`, or `mean` and `std`."""
-        params, dist = self.net.policy(self._inputs(obs)), self.net.dist
+        params, dist = self.net.policy(self.inputs(obs)), self.net.dist
         action, first = dist.mode(params), params[0]
         if isinstance(dist, Normal):
             return {"action": action, "mean": first, "std": params[1].exp().unsqueeze(1).expand_as(first)}
         return {"action": action, "logits": first}
 
-    def _inputs(self, obs: Tensor) -> Tensor:
-        """`[M, ..., *O]` as the network takes it, `[M, B, O]`."""
-        obs = numbers(obs)
-        if self.obs_stats is not None:
-            obs = self.obs_stats.normalise(obs)
-        return obs.reshape(len(obs), -1, self._size)
-
     @torch.no_grad()
     def experience(self, batch: Batch, discount: Tensor, lam: Tensor) -> Experience:
         """Values, log-probabilities, advantages and returns of the whole rollout at once."""
-        obs = self._inputs(batch["obs"])
+        obs = self.inputs(batch["obs"])
         params, value = self.net(obs)
         action = batch["action"].flatten(1, 2)
         logp = self.net.dist.log_prob(params, action)
@@ -83,19 +74,18 @@ class OnPolicy:
     def _next_value(self, value: Tensor, batch: Batch) -> Tensor:
         """V of what each action truly led to, `[M, T, E]`: the next step's value, but for the end of an episode."""
         last = batch["last"]
-        end = self.net.value(self._inputs(last[:, -1:])).unflatten(1, (1, -1))
+        end = self.net.value(self.inputs(last[:, -1:])).unflatten(1, (1, -1))
         following = torch.cat([value[:, 1:], end], 1)
         if not batch["truncated"].any():
             return following
-        return torch.where(batch["truncated"], self.net.value(self._inputs(last)).view_as(value), following)
+        return torch.where(batch["truncated"], self.net.value(self.inputs(last)).view_as(value), following)
 
     def observe(self, batch: Batch) -> None:
         """Take the rollout's observations into the statistics: after learning, so that acting and learning agree."""
-        if self.obs_stats is not None:
-            self.obs_stats.update(numbers(batch["obs"]).flatten(1, 2))
+        self.inputs.observe(batch["obs"])
 
     def learnt(self) -> Tree:
-        stats = {"obs": self.obs_stats, "return": self.return_stats}
+        stats = {"obs": self.inputs.stats, "return": self.return_stats}
         return {"weights": self.net.state()} | {f"{k}_stats": s.state() for k, s in stats.items() if s is not None}
 
     def restart(self) -> None:

@@ -19,7 +19,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.critics import CriticSettings
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.ops.dist import TanhNormal
 from podium.ops.shape import per_member
 

@@ -23,7 +23,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.critics import CriticSettings
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.ops import ensemble
 from podium.ops.dist import Categorical
 from podium.ops.shape import per_member

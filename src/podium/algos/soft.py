@@ -22,7 +22,7 @@ from podium.core.streams import Generators
 from podium.core.tree import Tree
 from podium.nets.critics import Critics, CriticSettings
 from podium.nets.optim import Adam
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.nets.towers import Towers
 
 LEAST = 1e-30

@@ -19,7 +19,7 @@ from podium.core.imports import Importable
 from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.nets.critics import CriticSettings
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.ops.shape import per_member
 
 

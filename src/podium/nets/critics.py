@@ -14,7 +14,7 @@ from podium.core.errors import ConfigError
 from podium.core.streams import Block, Generators
 from podium.core.tree import Tree
 from podium.nets.optim import Adam
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.nets.towers import PullInput, Towers
 from podium.ops import ensemble
 from podium.ops.grad import clip_by_norm, polyak

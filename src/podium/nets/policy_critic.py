@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
-from pydantic import Field, PositiveInt
 from torch import Tensor
 
-from podium.core.config import Section
 from podium.core.errors import ConfigError
-from podium.core.imports import Importable, named
+from podium.core.imports import named
 from podium.core.spec import Spec
 from podium.core.streams import Generators
 from podium.core.tree import Tree
+from podium.nets.encoder import Encoder
 from podium.nets.mlp import Mlp
+from podium.nets.settings import NetSettings
 from podium.nets.user import Factory, Stacked
 from podium.ops.dist import Params, of_space
-
-
-class NetSettings(Section):
-    """`net.*`: the shape of the networks; a plan, shared by a stack."""
-
-    hidden: tuple[PositiveInt, ...] = Field((64, 64), description="widths of the hidden layers")
-    activation: Literal["tanh", "relu", "elu"] = "tanh"
-    layer_norm: bool = False
-    module: Importable | None = Field(None, description="`module:factory` of your own nn.Module, factory(n_in, n_out)")
 
 
 class PolicyCritic:
@@ -35,9 +24,10 @@ class PolicyCritic:
 
     def __init__(self, spec: Spec, settings: NetSettings, generators: Generators, log_std: float = 0.0) -> None:
         self.dist = of_space(spec.action, log_std)
-        n_in = math.prod(spec.obs.shape or ())
+        self._encoder = Encoder(generators, spec.obs, settings, spec.device)
+        n_in = self._encoder.size
         self._user: tuple[Stacked, Stacked] | None = None
-        self.autograd = settings.module is not None  # whether `vjp` needs autograd
+        self.autograd = settings.module is not None or bool(self._encoder.params)  # whether `vjp` needs autograd
         if settings.module is None:
             self._mlp = Mlp(
                 generators,
@@ -49,7 +39,7 @@ class PolicyCritic:
                 extra=self.dist.extra,
                 device=spec.device,
             )
-            self.params, self._extra = self._mlp.params, self._mlp.extra
+            self.params, self._extra = [*self._mlp.params, *self._encoder.params], self._mlp.extra
         else:
             factory: Factory = named("net.module", settings.module)
             self._user = (
@@ -74,17 +64,19 @@ class PolicyCritic:
                 raise ConfigError("net.module", name, wanted)
 
     def __call__(self, obs: Tensor) -> tuple[Params, Tensor]:
+        seen = self._encoder(obs)
         if self._user is None:
-            policy, value, *extra = self._mlp(obs)
+            policy, value, *extra = self._mlp(seen)
         else:
-            policy, value = (net(obs) for net in self._user)
+            policy, value = (net(seen) for net in self._user)
             extra = [self._extra] if self.dist.extra else []
-        return (policy, *extra), value.squeeze(-1)
+        return (self._encoder.allowed(policy, obs), *extra), value.squeeze(-1)
 
     def vjp(self, obs: Tensor) -> tuple[Params, Tensor, Callable[[Params, Tensor], None]]:
         """Parameters, values `[M, B]`, and a function that takes the gradients of both and sets `.grad`."""
-        if self._user is None:
-            (policy, value, *extra), pull_mlp = self._mlp.vjp(obs)
+        if not self.autograd:
+            (policy, value, *extra), pull_mlp = self._mlp.vjp(self._encoder(obs))
+            policy = self._encoder.allowed(policy, obs)
             return (policy, *extra), value.squeeze(-1), lambda g, g_value: pull_mlp(g[0], g_value.unsqueeze(-1), *g[1:])
         params, value = self(obs)
 
@@ -97,12 +89,15 @@ class PolicyCritic:
 
     def policy(self, obs: Tensor) -> Params:
         """The policy alone: all that acting needs."""
-        out = self._mlp.tower(0, obs) if self._user is None else self._user[0](obs)
+        seen = self._encoder(obs)
+        out = self._mlp.tower(0, seen) if self._user is None else self._user[0](seen)
+        out = self._encoder.allowed(out, obs)
         return (out, self._extra) if self.dist.extra else (out,)
 
     def value(self, obs: Tensor) -> Tensor:
         """The critic alone, `[M, B]`."""
-        return (self._mlp.tower(1, obs) if self._user is None else self._user[1](obs)).squeeze(-1)
+        seen = self._encoder(obs)
+        return (self._mlp.tower(1, seen) if self._user is None else self._user[1](seen)).squeeze(-1)
 
     def finite(self) -> Tensor:
         """Which members' weights are all finite, `[M]`."""

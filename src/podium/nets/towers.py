@@ -13,7 +13,7 @@ from podium.core.imports import named
 from podium.core.streams import Generators
 from podium.core.tree import Tree
 from podium.nets.mlp import Mlp
-from podium.nets.policy_critic import NetSettings
+from podium.nets.settings import NetSettings
 from podium.nets.user import Factory, Stacked
 
 Pull = Callable[[Tensor], None]

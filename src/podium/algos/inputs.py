@@ -1,0 +1,40 @@
+"""What a network is given of observations: rows of numbers, normalised where that is asked for, or images."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+
+from podium.core.parts import parts_of
+from podium.core.spec import Spec
+from podium.ops.norm import Running, numbers
+
+
+class Inputs:
+    """`[M, ..., *O]` -> `[M, B, O]`, or `[M, B, *O]` where the network takes `images`. Statistics are the member's."""
+
+    def __init__(self, spec: Spec, images: bool = False) -> None:
+        parts, shape = parts_of(spec.obs), spec.obs.shape or ()
+        self.size = prod(shape)
+        self._image = shape if images and len(parts) == 1 and parts[0].image else None
+        self.stats = Running(spec.members, shape, spec.device) if spec.normalise_obs else None
+        kept = [part for part in parts if part.image or part.mask]
+        self._kept = torch.zeros(shape, dtype=torch.bool, device=spec.device) if kept and len(parts) > 1 else None
+        for part in kept if self._kept is not None else ():
+            self._kept[part.first : part.first + part.size] = True  # type: ignore[index]
+
+    def __call__(self, obs: Tensor) -> Tensor:
+        if self._image is not None:
+            return obs.reshape(len(obs), -1, *self._image)
+        obs = numbers(obs)
+        if self.stats is not None:
+            normal = self.stats.normalise(obs)
+            obs = normal if self._kept is None else torch.where(self._kept, obs, normal)
+        return obs.reshape(len(obs), -1, self.size)
+
+    def observe(self, rollout: Tensor) -> None:
+        """Take the observations `[M, T, E, *O]` of a rollout into the statistics."""
+        if self.stats is not None:
+            self.stats.update(numbers(rollout).flatten(1, 2))

@@ -1,0 +1,132 @@
+"""What an observation consists of. However nested its space is, it is one row of numbers, or one image.
+
+A Dict or Tuple becomes a row of float32 numbers with its leaves one after another: what collects, stores, sends and
+saves observations knows one tensor only. Networks ask for the parts, so that images go through convolutions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from gymnasium import Space
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+from numpy.typing import NDArray
+
+MASK = "action_mask"
+"""The key of a Dict that says which actions are allowed: 1 or 0 for each."""
+
+SMALLEST = 8
+"""Pixels of the sides of an image; bytes of a smaller shape are numbers."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A leaf of an observation: where it stands in the row, and what it is."""
+
+    name: str
+    shape: tuple[int, ...]
+    first: int = 0
+    image: bool = False
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def mask(self) -> bool:
+        """Whether it says which actions are allowed."""
+        return self.name.rpartition(".")[2] == MASK
+
+
+class Row(Box):
+    """A row of float32 numbers that knows the space it was made from."""
+
+    def __init__(self, source: Space[Any]) -> None:
+        self.source, self.parts = source, tuple(_laid_out(source))
+        bounds = [_bounds(leaf) for _, leaf in _leaves(source)]
+        low, high = (np.concatenate([b[i] for b in bounds]).astype(np.float32) for i in (0, 1))
+        super().__init__(low, high, dtype=np.float32)
+
+    def write(self, obs: Any, row: NDArray[np.float32]) -> None:
+        """Put an observation of the source space into a row."""
+        for part, (leaf, value) in zip(self.parts, _values(self.source, obs), strict=True):
+            row[part.first : part.first + part.size] = _numbers(leaf, value)
+
+
+def parts_of(space: Space[Any]) -> tuple[Part, ...]:
+    """Of a Row its parts; of a Box the one that it is."""
+    if isinstance(space, Row):
+        return space.parts
+    shape = space.shape or ()
+    return (Part("", shape, image=_is_image(space)),)
+
+
+def needs_row(space: Space[Any]) -> bool:
+    """Whether observations of a space have to be laid out as a row."""
+    return not isinstance(space, Box)
+
+
+def _is_image(space: Space[Any]) -> bool:
+    """Bytes with two sides of some length, and perhaps channels before or behind them."""
+    if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+        return False
+    return sorted(space.shape)[-2] >= SMALLEST
+
+
+def _leaves(space: Space[Any], name: str = "") -> Iterator[tuple[str, Space[Any]]]:
+    if isinstance(space, Dict | Tuple):
+        inside = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        for key, child in inside:
+            yield from _leaves(child, f"{name}.{key}" if name else str(key))
+    elif isinstance(space, Box | Discrete | MultiDiscrete | MultiBinary):
+        yield name, space
+    else:
+        where = f" ({name})" if name else ""
+        raise TypeError(f"{type(space).__name__}{where}: Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple")
+
+
+def _laid_out(space: Space[Any]) -> Iterator[Part]:
+    first = 0
+    for name, leaf in _leaves(space):
+        shape = (len(_bounds(leaf)[0]),) if not isinstance(leaf, Box) else leaf.shape
+        part = Part(name, shape, first, _is_image(leaf))
+        yield part
+        first += part.size
+
+
+def _bounds(leaf: Space[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    if isinstance(leaf, Box):
+        return _numbers(leaf, leaf.low), _numbers(leaf, leaf.high)
+    if isinstance(leaf, Discrete):
+        n = int(leaf.n)
+    elif isinstance(leaf, MultiDiscrete):
+        n = int(leaf.nvec.sum())
+    else:
+        n = prod(leaf.shape or ())
+    return np.zeros(n), np.ones(n)
+
+
+def _values(space: Space[Any], obs: Any) -> Iterator[tuple[Space[Any], Any]]:
+    """The leaves of a space, each with its part of an observation."""
+    if isinstance(space, Dict | Tuple):
+        inside = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
+        for key, child in inside:
+            yield from _values(child, obs[key])
+    else:
+        yield space, obs
+
+
+def _numbers(leaf: Space[Any], value: Any) -> NDArray[Any]:
+    """One-hot where it is one of n; bytes that are no image as 0 to 1."""
+    if isinstance(leaf, Discrete):
+        code: NDArray[Any] = np.eye(int(leaf.n), dtype=np.float32)[int(value) - int(leaf.start)]
+        return code
+    if isinstance(leaf, MultiDiscrete):
+        sizes, chosen = leaf.nvec.reshape(-1), np.asarray(value).reshape(-1) - leaf.start.reshape(-1)
+        return np.concatenate([np.eye(int(n), dtype=np.float32)[int(v)] for n, v in zip(sizes, chosen, strict=True)])
+    flat: NDArray[Any] = np.asarray(value).reshape(-1)
+    return flat / 255 if leaf.dtype == np.uint8 and not _is_image(leaf) else flat
