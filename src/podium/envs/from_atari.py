@@ -1,0 +1,87 @@
+"""Atari games by ale-py's own vector env: frames are skipped, scaled, greyed and stacked in threads of C++."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from podium.core import machine
+from podium.core.errors import ConfigError, MissingExtra
+from podium.envs.from_vector import Array, FromVector
+
+OPTIONS = {
+    "frameskip": 4,
+    "repeat_action_probability": 0.0,
+    "stack_num": 4,
+    "img_height": 84,
+    "img_width": 84,
+    "grayscale": True,
+    "maxpool": True,
+    "noop_max": 30,
+    "episodic_life": False,
+    "reward_clipping": False,
+    "use_fire_reset": True,
+    "full_action_space": False,
+    "max_num_frames_per_episode": 108_000,
+}
+"""`env.kwargs` of a game, and what they are if nothing is said."""
+
+SCORED = {"episodic_life": False, "reward_clipping": False}
+"""What an evaluation overrides: whole games, and the score as the game counts it."""
+
+
+def game_of(id: str) -> str | None:
+    """The name by which ale-py knows a game of Gymnasium's id, `ALE/SpaceInvaders-v5` -> `space_invaders`."""
+    found = re.fullmatch(r"ALE/(\w+)-v5", id)
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", found[1]).lower() if found else None
+
+
+class FromAtari(FromVector):
+    """M x E copies of a game; images `[stack, height, width]` of bytes."""
+
+    def __init__(
+        self,
+        id: str,
+        members: int,
+        envs: int,
+        device: torch.device | str,
+        kwargs: Mapping[str, Any],
+        scored: bool = False,
+    ) -> None:
+        super().__init__(members, envs, device)
+        game = game_of(id)
+        if game is None:
+            raise ConfigError("env.id", id, "ALE/<Game>-v5 for env.source=atari")
+        unknown = [name for name in kwargs if name not in OPTIONS]
+        if unknown:
+            raise ConfigError(f"env.kwargs.{unknown[0]}", kwargs[unknown[0]], f"one of {', '.join(OPTIONS)}")
+        try:
+            from ale_py.vector_env import AtariVectorEnv
+            from gymnasium.vector import AutoresetMode
+        except ImportError as error:
+            raise MissingExtra("ale-py", "atari") from error
+        options = {**OPTIONS, **kwargs, **(SCORED if scored else {})}
+        threads = min(machine.cores(), members * envs)
+        self._vector = AtariVectorEnv(
+            game, members * envs, num_threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options
+        )
+        self.obs_space, self.action_space = self._vector.single_observation_space, self._vector.single_action_space
+
+    def start(self, seeds: list[int]) -> Array:
+        obs: Array = self._vector.reset(seed=np.array(seeds))[0]
+        return obs.copy()
+
+    def advance(self, action: Array) -> tuple[Array, Array, Array, Array, Array]:
+        obs, reward, terminated, truncated, info = self._vector.step(action)
+        last = obs
+        if (terminated | truncated).any():
+            over = (terminated | truncated)[:, None, None, None]
+            last = np.where(over, info["final_obs"], obs)
+        return obs, reward, terminated, truncated, last
+
+    def close(self) -> None:
+        self._vector.close()
