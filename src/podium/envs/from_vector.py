@@ -58,7 +58,8 @@ class FromVector:
         """`[N, ...]` as the library takes it."""
         rows: Array = action.flatten(0, 1).numpy(force=True)
         if isinstance(self.action_space, Discrete):
-            return rows + self.action_space.start
+            rows = rows + self.action_space.start
+            return rows
         assert isinstance(self.action_space, Box)
         clipped: Array = np.nan_to_num(rows).clip(self.action_space.low, self.action_space.high)
         return clipped
