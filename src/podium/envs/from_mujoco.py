@@ -28,7 +28,7 @@ from podium.envs.mujoco_tasks import Array, State, Task
 
 SPEC = int(mujoco.mjtState.mjSTATE_FULLPHYSICS) | int(mujoco.mjtState.mjSTATE_WARMSTART)
 SPEC |= int(mujoco.mjtState.mjSTATE_CTRL)
-SHARE = 4  # envs for each thread at least: to wake one takes as long as an env's step
+SHARE = 8  # envs for each thread at least: with fewer, waking it takes longer than what it saves
 
 
 class FromMujoco:
@@ -61,7 +61,7 @@ class FromMujoco:
         self.qpos = self._columns(mujoco.mjtState.mjSTATE_QPOS)
         self.qvel = self._columns(mujoco.mjtState.mjSTATE_QVEL)
         self.read: State = {n: np.zeros((count, *getattr(inner.data, n).shape)) for n in self.task.reads}
-        self.s: State = {"qpos": self.qpos, "qvel": self.qvel, **self.read}
+        self.s: State = {"qpos": self.qpos, "qvel": self.qvel, "ctrl": self.ctrl, **self.read}
         self._total, self._length = np.zeros(count), np.zeros(count)  # of the running episodes
         self._out, self._spare = _Out(self), _Out(self)
         self._hands = [_Hand(self) for _ in range(max(1, min(machine.cores(), count // SHARE)))]

@@ -17,7 +17,7 @@ from podium.core.streams import Generators, normal, uniform
 
 Array = NDArray[np.float64]
 State = dict[str, Array]
-"""Fields of MjData by their names, each `[N, ...]`: always `qpos` and `qvel`, and those that a task `reads`."""
+"""Fields of MjData by their names, each `[N, ...]`: `qpos`, `qvel`, `ctrl`, and those that a task `reads`."""
 
 
 class Task:
@@ -160,7 +160,8 @@ class Humanoid(Walker):
         return np.concatenate((s["qpos"][:, self.first :], s["qvel"], *more), 1)
 
     def judge(self, s: State, place: Array, action: Array) -> tuple[Array, NDArray[np.bool_]]:
-        reward, terminated = super().judge(s, place, action)
+        # MuJoCo's controls: it sets them to 0 where a simulation diverges.
+        reward, terminated = super().judge(s, place, s["ctrl"])
         cost = self.gym._contact_cost_weight * np.square(s["cfrc_ext"]).sum((1, 2))
         return reward - cost.clip(*self.gym._contact_cost_range), terminated
 
