@@ -157,8 +157,9 @@ def full(env: FromMujoco, acts: Tensor) -> list[Tensor]:
 
 @tasks
 def test_many_threads_are_one(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_mujoco, "WORTH", 1)
+    monkeypatch.setattr(machine, "cores", lambda: 1)
     one = batch(id, 2, 6)
-    monkeypatch.setattr(from_mujoco, "SHARE", 1)
     monkeypatch.setattr(machine, "cores", lambda: 3)
     three = batch(id, 2, 6)
     assert (len(one._hands), len(three._hands)) == (1, 3)

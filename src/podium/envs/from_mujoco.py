@@ -28,7 +28,7 @@ from podium.envs.mujoco_tasks import Array, State, Task
 
 SPEC = int(mujoco.mjtState.mjSTATE_FULLPHYSICS) | int(mujoco.mjtState.mjSTATE_WARMSTART)
 SPEC |= int(mujoco.mjtState.mjSTATE_CTRL)
-SHARE = 8  # envs for each thread at least: with fewer, waking it takes longer than what it saves
+WORTH = 400  # microseconds of work for each thread at least: with less, waking it takes longer than it saves
 
 
 class FromMujoco:
@@ -64,7 +64,7 @@ class FromMujoco:
         self.s: State = {"qpos": self.qpos, "qvel": self.qvel, "ctrl": self.ctrl, **self.read}
         self._total, self._length = np.zeros(count), np.zeros(count)  # of the running episodes
         self._out, self._spare = _Out(self), _Out(self)
-        self._hands = [_Hand(self) for _ in range(max(1, min(machine.cores(), count // SHARE)))]
+        self._hands = [_Hand(self) for _ in range(self._threads())]
         self._pool = ThreadPoolExecutor(max(1, len(self._hands) - 1), "mujoco")  # threads start when first needed
         self._streams: Streams | None = None
         self._fresh = Block(self._draw)
@@ -137,6 +137,11 @@ class FromMujoco:
         work(first, turns)
         for helper in helping:
             helper.result()
+
+    def _threads(self) -> int:
+        stages = 4 if self.model.opt.integrator == mujoco.mjtIntegrator.mjINT_RK4 else 1
+        cost = int(self.frames * stages * self.model.nv)  # near the microseconds of an env's step: Reacher 32, Ant 280
+        return max(1, min(machine.cores(), len(self.rows) * cost // WORTH))
 
     def _start(self, rows: Iterable[int], fresh: Tensor) -> None:
         """New episodes in these envs."""
