@@ -95,6 +95,7 @@ def test_200_random_steps(id: str) -> None:
 def test_time_limit_and_spaces_are_gymnasiums(id: str) -> None:
     env, twin = batch(id, 1, 1), gym.make(id)
     assert env.time_limit == twin.spec.max_episode_steps
+    assert batch(id, 1, 1, max_episode_steps=-1).time_limit == np.inf
     assert env.obs_space.shape == twin.observation_space.shape and env.obs_space.dtype == np.float32
     assert env.action_space == twin.action_space
 

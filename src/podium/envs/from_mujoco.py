@@ -8,6 +8,7 @@ returns the warm start nor goes on after a warning as an env must.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +17,7 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import torch
+from gymnasium.wrappers import TimeLimit
 from torch import Tensor
 
 from podium.core import machine
@@ -50,7 +52,7 @@ class FromMujoco:
     ) -> None:
         self.members, self.envs, self.device = members, envs, torch.device(device)
         self.obs_space, self.action_space = spaces_of(made)
-        self.time_limit = (made.spec.max_episode_steps if made.spec else None) or np.inf
+        self.time_limit = time_limit(made)
         inner: Any = made.unwrapped
         self.task, self.model, self.frames = task(inner), inner.model, int(inner.frame_skip)
         self._made = made
@@ -172,6 +174,15 @@ class FromMujoco:
 
     def _tensor(self, x: Array) -> Tensor:
         return torch.from_numpy(x.copy()).reshape(self.members, self.envs, *x.shape[1:])
+
+
+def time_limit(made: gym.Env[Any, Any]) -> float:
+    """Steps of an episode at most, by the wrapper that `gym.make` may have put around an env."""
+    while isinstance(made, gym.Wrapper):
+        if isinstance(made, TimeLimit):
+            return made._max_episode_steps
+        made = made.env
+    return math.inf
 
 
 class _Hand:
