@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +173,27 @@ def test_many_threads_are_one(id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for a, b in zip(full(one, acts), full(three, acts), strict=True):
         assert torch.equal(a, b)
     three.close()
+
+
+def test_an_error_in_a_thread_is_raised_and_an_env_takes_its_threads_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_mujoco, "WORTH", 1)
+    monkeypatch.setattr(machine, "cores", lambda: 3)
+    before = threading.active_count()
+    env = batch("Swimmer-v5", 1, 6)
+    env.reset(Streams(0, [0]))
+    acts = random_actions(env, 2)
+    env.step(acts[0])
+    assert threading.active_count() == before + 2
+    env._hands[2].frames = "many"  # type: ignore[assignment]
+    with pytest.raises(TypeError):
+        while True:  # until that hand is quick enough to get a turn
+            env.step(acts[1])
+    del env
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
 
 
 @tasks

@@ -38,8 +38,9 @@ def main(rounds: int = 5, quick: bool = False) -> list[Row]:
             sides = [Side(name, partial(build, id, stack)) for name, build in builds.items()]
             timings = dict(zip(builds, race(sides, turns, seconds), strict=True))
         better = max(("sync", "async"), key=lambda name: median(timings[name].rates))
-        rows.append(_row(id, "gymnasium", f"Gymnasium's better one ({better})", timings["podium"], timings[better]))
-        rows.append(_row(id, "envpool", "EnvPool's v4, 2 threads", timings["podium"], timings["envpool"]))
+        ours, name = timings["podium"], f"Gymnasium's better one ({better})"
+        rows.append(_row(id, "gymnasium", name, ours, timings[better], 1 if better == "sync" else machine.cores()))
+        rows.append(_row(id, "envpool", "EnvPool's v4, 2 threads", ours, timings["envpool"], 2))
     return rows
 
 
@@ -76,11 +77,18 @@ def _actions(id: str) -> list[torch.Tensor]:
     return list(torch.rand(DRAWN, ENVS, TASKS[id], generator=torch.Generator().manual_seed(0)) * 2 - 1)
 
 
-def _row(id: str, key: str, name: str, ours: Timing, peer: Timing) -> Row:
-    return row(f"{id}, {ENVS} envs; {name}", "env steps/s", ours.rates, peer.rates) | {
-        "key": f"mujoco/{id.partition('-')[0].lower()}-{key}",
-        "threads": machine.cores(),
-        "rounds": len(ours.rates),
-        "cold": ours.cold,
-        "peer_cold": peer.cold,
-    }
+def _row(id: str, key: str, name: str, ours: Timing, peer: Timing, threads: int) -> Row:
+    found = row(f"{id}, {ENVS} envs; {name}", "env steps/s", ours.rates, peer.rates)
+    best = {"peer_best": found["peer"], "ratio_best": found["ratio"], "low_best": found["low"]}
+    return (
+        found
+        | best
+        | {
+            "peer_best_threads": threads,
+            "key": f"mujoco/{id.partition('-')[0].lower()}-{key}",
+            "threads": machine.cores(),
+            "rounds": len(ours.rates),
+            "cold": ours.cold,
+            "peer_cold": peer.cold,
+        }
+    )
