@@ -23,8 +23,8 @@ EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "ale_py": "atari"}  # part of an
 # Up to so many envs Gymnasium's objects make a PPO run over 15 % faster: its step and share of the update take 1.7 ms,
 # Acrobot's 100 operations 0.5 ms. The other simulators lose 0.1 ms at worst (1 env) and give an exact resume.
 FEW = {"Acrobot-v1": 4}
-# MuJoCo's tasks are always a batch. Against Gymnasium's objects its steps are 0.9-1.1 times as fast with 1 env, 1.2-1.6
-# with 4, 1.6-2.5 with 16 and 1.7-3 with 64 (two cores, of which others took half); and a batch resumes exactly.
+# MuJoCo's tasks are always a batch. Against Gymnasium's objects its steps are 0.9-1.1 times as fast with 1 env, 1.1-1.7
+# with 4, 1.4-2.5 with 16 and 1.4-3 with 64 (two cores, of which others took half); and a batch resumes exactly.
 
 
 def make(
@@ -53,7 +53,7 @@ def make(
         return twin(members, envs, device)
     if _is_vec_env(target):
         return target(members, envs, device, **kwargs)  # type: ignore[no-any-return, operator]
-    if not measures and batched(id, members * envs, source, kwargs):
+    if not measures and batched(id, source, kwargs):
         return _batch(target, kwargs, members, envs, device)
     if source == "mujoco":
         raise ConfigError("env.source", source, f"{id} with these settings is none of its tasks; use env.source=auto")
@@ -65,8 +65,8 @@ def simulated(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bo
     return id in SIMULATORS and not kwargs and (source == "native" or (source == "auto" and count > FEW.get(id, 0)))
 
 
-def batched(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether they would be MuJoCo's, stepped as one batch."""
+def batched(id: str, source: str, kwargs: Mapping[str, Any]) -> bool:
+    """Whether envs of this id would be MuJoCo's, stepped as one batch."""
     target = resolve(id)
     if source not in ("auto", "mujoco") or not isinstance(target, EnvSpec) or target.additional_wrappers:
         return False
@@ -75,7 +75,7 @@ def batched(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool
 
 def outside(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
     """Whether they would be objects of Gymnasium's, stepped one by one."""
-    found = simulated(id, count, source, kwargs) or batched(id, count, source, kwargs)
+    found = simulated(id, count, source, kwargs) or batched(id, source, kwargs)
     return not found and not _is_vec_env(resolve(id))
 
 
