@@ -435,6 +435,9 @@ FLOORS = [
     _ratio("bench-env-64", "CartPole against Gymnasium, 64 envs", "env/gymnasium-64", 2.5, 5),
     _ratio("bench-env-1024", "CartPole against Gymnasium, 1024 envs", "env/gymnasium-1024", 20, 60),
     _ratio("bench-env-4096", "CartPole against EnvPool, 4096 envs", "env/envpool-4096", 5, 15),
+    _ratio("bench-cheetah", "HalfCheetah against Gymnasium, 64 envs", "mujoco/halfcheetah-gymnasium", 1.7, 2.5),
+    _ratio("bench-cheetah-pool", "HalfCheetah against EnvPool, 64 envs", "mujoco/halfcheetah-envpool", 0.75, 1),
+    _ratio("bench-ant", "Ant against Gymnasium, 64 envs", "mujoco/ant-gymnasium", 1.7, 3),
     Floor(
         "evolve",
         "16 members, genes over all that they may be: the champion of a tournament reaches 475 on CartPole-v1",

@@ -1,8 +1,9 @@
-"""What every VecEnv promises, held against every native simulator, every probe and Gymnasium's objects."""
+"""What every VecEnv promises, held against every native simulator, every probe, MuJoCo and Gymnasium's objects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
@@ -23,6 +24,11 @@ from probes import PROBES
 Make = Callable[[int, int], VecEnv]
 NATIVE: dict[str, Make] = {id: (lambda M, E, c=c: c(M, E)) for id, c in SIMULATORS.items()}
 NATIVE |= {c.__name__: (lambda M, E, c=c: c(M, E)) for c in PROBES}
+# Short episodes, for time; between them these four read all that a task may read of MuJoCo.
+NATIVE |= {
+    f"mujoco {id}": (lambda M, E, id=id: make(f"{id}-v5", M, E, "mujoco", kwargs={"max_episode_steps": 50}))
+    for id in ("Hopper", "Ant", "Reacher", "InvertedDoublePendulum")
+}
 ADAPTED: dict[str, Make] = {
     f"gymnasium {id}": (lambda M, E, id=id: make(id, M, E, "gymnasium")) for id in ("CartPole-v1", "Pendulum-v1")
 }
@@ -171,7 +177,8 @@ def test_streams_decide_the_starts(name: str) -> None:
 
 
 @native
-def test_nan_stays_in_its_env(build: Make) -> None:
+def test_nan_stays_in_its_env(build: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into a file
     sick, well = build(2, 4), build(2, 4)
     for env in (sick, well):
         env.reset(Streams(0, [0, 1]))

@@ -15,6 +15,7 @@ from podium.core.errors import ConfigError, PodiumError
 from podium.core.spec import Episode, Step
 from podium.core.streams import Streams
 from podium.core.tree import Tree
+from podium.envs.base import VecEnv
 
 
 class FromGymnasium:
@@ -123,7 +124,7 @@ class FromGymnasium:
 class _Out:
     """Arrays that a step fills, `[M * E, ...]`, and the Step that is made of the same memory."""
 
-    def __init__(self, env: FromGymnasium) -> None:
+    def __init__(self, env: VecEnv) -> None:
         M, E, n, space = env.members, env.envs, env.members * env.envs, env.obs_space
         self.obs, self.last = np.zeros((2, n, *(space.shape or ())), space.dtype)
         self.reward, self.total, self.length = np.zeros((3, n), np.float32)
