@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import gymnasium as gym
 import torch
-from gymnasium.envs.registration import EnvSpec
 
-from podium.core import imports
-from podium.core.errors import ConfigError, MissingExtra, UnknownName
+from podium.core.errors import ConfigError
 from podium.envs.base import VecEnv
-from podium.envs.from_gymnasium import FromGymnasium, spaces_of
+from podium.envs.build import build, resolve
+from podium.envs.from_gymnasium import FromGymnasium
 from podium.envs.native import SIMULATORS
+from podium.envs.objects import spaces_of
 
 SOURCES = ("auto", "native", "gymnasium")
-EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "ale_py": "atari"}  # part of an entry point: the extra it needs
 # Up to so many envs Gymnasium's objects make a PPO run over 15 % faster: its step and share of the update take 1.7 ms,
 # Acrobot's 100 operations 0.5 ms. The other simulators lose 0.1 ms at worst (1 env) and give an exact resume.
 FEW = {"Acrobot-v1": 4}
@@ -50,7 +48,7 @@ def make(
         return twin(members, envs, device)
     if _is_vec_env(target):
         return target(members, envs, device, **kwargs)  # type: ignore[no-any-return, operator]
-    return FromGymnasium(partial(_build, target, kwargs), members, envs, device, measures)
+    return FromGymnasium(partial(build, target, kwargs), members, envs, device, measures)
 
 
 def simulated(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
@@ -68,7 +66,7 @@ def make_one(id: str, kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, A
     target = resolve(id)
     if _is_vec_env(target):
         raise ConfigError("env.id", id, "a Gymnasium id or a gymnasium.Env is needed to render")
-    return _build(target, dict(kwargs or {}))
+    return build(target, dict(kwargs or {}))
 
 
 def describe(id: str, kwargs: Mapping[str, Any] | None = None) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -80,40 +78,10 @@ def describe(id: str, kwargs: Mapping[str, Any] | None = None) -> tuple[gym.Spac
         vec = target(1, 1, "cpu", **kwargs)  # type: ignore[operator]
         vec.close()
         return vec.obs_space, vec.action_space
-    env = _build(target, kwargs)
+    env = build(target, kwargs)
     env.close()
     return spaces_of(env)
 
 
-def resolve(id: str) -> EnvSpec | Callable[..., Any]:
-    """What `id` names, or UnknownName; builds nothing."""
-    module, colon, name = id.rpartition(":")
-    if not colon:
-        if id not in gym.registry:
-            raise UnknownName("env.id", id, gym.registry)
-        return gym.registry[id]
-    found = imports.module("env.id", id)
-    target = getattr(found, name, None) or gym.registry.get(name)  # Gymnasium's own form names a module that registers
-    if target is None:
-        raise UnknownName("env.id", id, (f"{module}:{n}" for n in vars(found) if not n.startswith("_")))
-    if not callable(target) and not isinstance(target, EnvSpec):
-        raise ConfigError("env.id", id, "a class or function that makes an env is allowed")
-    return target  # type: ignore[no-any-return]
-
-
 def _is_vec_env(target: object) -> bool:
     return isinstance(target, type) and not issubclass(target, gym.Env) and hasattr(target, "load")
-
-
-def _build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    """One env object."""
-    if not isinstance(target, EnvSpec):
-        return target(**kwargs)  # type: ignore[no-any-return]
-    try:
-        # The checker is for authors, and the adapter never steps before a reset: two wrappers fewer in the hot loop.
-        return gym.make(replace(target, order_enforce=False), disable_env_checker=True, **kwargs)
-    except gym.error.DependencyNotInstalled as error:
-        for part, extra in EXTRAS.items():
-            if part in str(target.entry_point):
-                raise MissingExtra(extra, extra) from error
-        raise ConfigError("env.id", target.id, str(error)) from error
