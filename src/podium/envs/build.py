@@ -43,3 +43,25 @@ def build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.E
             if part in str(target.entry_point):
                 raise MissingExtra(extra, extra) from error
         raise ConfigError("env.id", target.id, str(error)) from error
+
+
+def portable(id: str) -> tuple[str, str | None]:
+    """The name of an env as another process knows it, and the JSON of its spec where it is a registered one."""
+    module, _, name = id.rpartition(":")
+    if module == "__main__":
+        file = getattr(imports.module("env.id", id), "__file__", None)
+        if file is None:
+            raise ConfigError("env.id", id, "workers need an env of a module or a file")
+        return f"{file}:{name}", None
+    target = resolve(id)
+    if not isinstance(target, EnvSpec):
+        return id, None
+    entry = target.entry_point
+    if callable(entry):
+        entry = f"{entry.__module__}:{getattr(entry, '__qualname__', '<nameless>')}"
+    if entry is None or "<" in entry or entry.startswith("__main__:"):
+        raise ConfigError("env.id", id, f"workers need an entry point that can be imported by name, not {entry}")
+    try:
+        return id, replace(target, entry_point=entry, vector_entry_point=None).to_json()
+    except (TypeError, ValueError) as error:
+        raise ConfigError("env.id", id, f"workers need a spec of plain data ({error})") from error

@@ -10,13 +10,15 @@ import gymnasium as gym
 import torch
 
 from podium.core.errors import ConfigError
+from podium.envs import contract
 from podium.envs.base import VecEnv
 from podium.envs.build import build, resolve
 from podium.envs.from_gymnasium import FromGymnasium
 from podium.envs.native import SIMULATORS
 from podium.envs.objects import spaces_of
+from podium.envs.workers import Limits, Workers
 
-SOURCES = ("auto", "native", "gymnasium")
+SOURCES = ("auto", "native", "gymnasium", "workers")
 # Up to so many envs Gymnasium's objects make a PPO run over 15 % faster: its step and share of the update take 1.7 ms,
 # Acrobot's 100 operations 0.5 ms. The other simulators lose 0.1 ms at worst (1 env) and give an exact resume.
 FEW = {"Acrobot-v1": 4}
@@ -30,6 +32,7 @@ def make(
     device: torch.device | str = "cpu",
     kwargs: Mapping[str, Any] | None = None,
     measures: Sequence[str] = (),
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> VecEnv:
     """`id` is Gymnasium's, or `module:Class` of an own gymnasium.Env or VecEnv; `measures` are keys of its `info`."""
     kwargs = dict(kwargs or {})
@@ -37,8 +40,7 @@ def make(
         raise ConfigError("env.source", source, f"allowed: {', '.join(SOURCES)}")
     target = resolve(id)
     twin = SIMULATORS.get(id)
-    if measures and (source == "native" or _is_vec_env(target)):
-        raise ConfigError("env.measures", list(measures), "none: this env reports its objectives itself")
+    _check_source(id, source, measures)
     if source == "native":
         if twin is None:
             raise ConfigError("env.source", source, f"{id} has no simulator; there are {', '.join(SIMULATORS)}")
@@ -48,12 +50,19 @@ def make(
         return twin(members, envs, device)
     if _is_vec_env(target):
         return target(members, envs, device, **kwargs)  # type: ignore[no-any-return, operator]
+    if in_workers(source):
+        return Workers(id, members, envs, device, kwargs, measures, limits)
     return FromGymnasium(partial(build, target, kwargs), members, envs, device, measures)
 
 
 def simulated(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
     """Whether `count` envs of this id would come from a native simulator."""
     return id in SIMULATORS and not kwargs and (source == "native" or (source == "auto" and count > FEW.get(id, 0)))
+
+
+def in_workers(source: str) -> bool:
+    """Whether objects of Gymnasium's are stepped by processes of their own; a rule for `auto` would stand here."""
+    return source == "workers"
 
 
 def outside(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
@@ -81,6 +90,28 @@ def describe(id: str, kwargs: Mapping[str, Any] | None = None) -> tuple[gym.Spac
     env = build(target, kwargs)
     env.close()
     return spaces_of(env)
+
+
+def try_out(id: str, count: int, source: str, kwargs: Mapping[str, Any], measures: Sequence[str]) -> None:
+    """Refuse an env of Gymnasium's that breaks its rules, or does not report what is to be measured.
+
+    One that is meant for workers may crash or hang, and is tried by them.
+    """
+    _check_source(id, source, measures)
+    if in_workers(source) or not (measures or outside(id, count, source, kwargs)):
+        return
+    env = build(resolve(id), dict(kwargs))
+    try:
+        contract.check(env, measures)
+    finally:
+        env.close()
+
+
+def _check_source(id: str, source: str, measures: Sequence[str]) -> None:
+    if measures and (source == "native" or _is_vec_env(resolve(id))):
+        raise ConfigError("env.measures", list(measures), "none: this env reports its objectives itself")
+    if source == "workers" and _is_vec_env(resolve(id)):
+        raise ConfigError("env.source", source, f"workers step objects of gymnasium.Env, and {id} is a VecEnv")
 
 
 def _is_vec_env(target: object) -> bool:
