@@ -116,9 +116,9 @@ class Guarded:
         self._make, self._row, self._job, self._board = make, row, job, board
         self._env: gym.Env[Any, Any] | None = None
         self._tried = False  # whether it has shown that it keeps Gymnasium's rules
-        codes = job.codes
-        self._floats = codes is None and np.dtype(job.layout.obs[1]).kind == "f"
-        self._blank = np.zeros(*job.layout.obs) if codes is None else codes[1]
+        self._shape, dtype = job.layout.obs
+        self._floats = np.dtype(dtype).kind == "f"
+        self._blank = np.zeros(self._shape, dtype) if job.codes is None else job.codes[1]
         self._nothing = dict.fromkeys(job.measures, 0.0)
         self.said: list[tuple[int, str]] = []  # tracebacks
         self.failed = False  # in this step
@@ -170,11 +170,15 @@ class Guarded:
                 self._env.close()
 
     def _check(self, obs: Any) -> None:
-        if self._floats:
-            flat = np.asarray(obs).ravel()
-            square = flat.dot(flat)
-            if square != square:
-                raise FloatingPointError(f"the observation holds a NaN: {obs}")
+        if self._job.codes is not None:
+            count, low = self._job.codes
+            if not low <= obs < low + count:
+                raise ValueError(f"the observation is {obs}, outside its space")
+            return
+        if np.shape(obs) != self._shape:
+            raise ValueError(f"the observation has the shape {np.shape(obs)}, not {self._shape}")
+        if self._floats and (square := np.vdot(obs, obs)) != square:
+            raise FloatingPointError(f"the observation holds a NaN: {obs}")
 
     def _fail(self) -> None:
         self.said.append((self._row, traceback.format_exc()))
@@ -232,6 +236,8 @@ def serve(job: Job, commands: int) -> None:
             answer = msgspec.json.encode(said) if said else b""
         except PodiumError as error:
             answer = msgspec.json.encode(str(error))
+        except Exception:  # not an env's
+            answer = msgspec.json.encode(traceback.format_exc())
         rest = answer + b"\n"
         while rest:
             rest = rest[os.write(job.replies, rest) :]

@@ -260,7 +260,7 @@ class Process:
         at, since, look = None, time.monotonic(), int(1000 * min(LOOK, timeout / 4)) + 1
         while not self._said.endswith(b"\n"):
             if self._ready.poll(look):
-                part = os.read(self._replies, 1 << 16)
+                part = os.read(self._replies, 4096)
                 if not part:
                     raise Lost(self._died())
                 self._said += part
