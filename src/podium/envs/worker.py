@@ -129,6 +129,7 @@ class Guarded:
             assert self._env is not None, "it could not be built"
             answer = self._env.step(action)
             if not self._tried:
+                _check_numbers(answer)
                 contract.check_step(self._env, answer, self._job.measures)
                 self._tried = True
             obs, reward, terminated, truncated, info = answer
@@ -155,6 +156,7 @@ class Guarded:
                     self._env, seed = self._make(), self._board.seed(self._row)
                 answer = self._env.reset(seed=seed)
                 if not self._tried:
+                    _check_numbers(answer)
                     contract.check_reset(self._env, answer)
                 self._check(answer[0])
                 return answer
@@ -186,6 +188,13 @@ class Guarded:
         self._board.lives[self._row] += 1
         self.close()
         self._env = None
+
+
+def _check_numbers(answer: Any) -> None:
+    """A NaN is a failure, whenever it comes: it must not pass for a broken rule, which ends the run."""
+    for value in answer[:2] if isinstance(answer, tuple) else ():
+        if isinstance(value, float | np.floating | np.ndarray) and np.isnan(value).any():
+            raise FloatingPointError(f"the first answer holds a NaN: {value}")
 
 
 class Worker:

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +41,8 @@ LOOK = 0.5
 """Seconds between two looks at a worker that does not answer, at most."""
 TRACE = 8000
 """Characters of a traceback that are kept, the last ones."""
+KEPT = 100
+"""Notes that wait for somebody to ask."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +112,8 @@ class Workers:
         _check_plain(self._job.kwargs)
         self._slices = [(rows * i // count, rows * (i + 1) // count) for i in range(count)]
         self._workers: list[Process | None] = [None] * count
-        self._notes: list[str] = []
-        self._told: set[str] = set()
+        self._notes: deque[str] = deque(maxlen=KEPT)
+        self._told: deque[str] = deque(maxlen=KEPT)
         self._finalizer = weakref.finalize(self, _end, self._workers, self._memory)
 
     @property
@@ -120,7 +123,8 @@ class Workers:
 
     def notes(self) -> list[str]:
         """What failed since this was last asked, for the log."""
-        notes, self._notes = self._notes, []
+        notes = [*self._notes]
+        self._notes.clear()
         return notes
 
     def reset(self, streams: Streams) -> Tensor:
@@ -163,8 +167,8 @@ class Workers:
         """Have every worker do something; which of them died or hung over it, and how."""
         command, lost = f"{what}{self._turn}".encode(), {}
         for worker in self._workers:
-            if worker is None:
-                raise PodiumError("the envs are not running; reset them")
+            if worker is None or worker.busy:
+                raise PodiumError("the envs are not running, or were interrupted; reset them")
             worker.send(command)
         for number in range(len(self._workers)):
             if why := self._hear(number):
@@ -210,7 +214,7 @@ class Workers:
         for row, text in said:
             text, name = text.strip()[-TRACE:], f"env {row % self.envs} of row {row // self.envs}"
             short = text if text not in self._told else text.splitlines()[-1]
-            self._told.add(text)
+            self._told.append(text)
             self._notes.append(f"{self._id}, {name} failed; {self.dropped} episodes dropped so far\n{short}")
         for row, text in reversed(said):
             if (failures := int(self._board.failures[row])) >= self._limits.max_failures:
