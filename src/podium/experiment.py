@@ -28,6 +28,7 @@ from podium.core.streams import Streams, generator
 from podium.core.tree import Tree
 from podium.envs import make as envs
 from podium.envs.base import VecEnv
+from podium.envs.workers import Limits
 from podium.guests.base import Guest, is_guest
 from podium.ops.dist import of_space
 from podium.replay import memory
@@ -104,9 +105,9 @@ def check(experiment: Experiment) -> None:
         )
     if experiment.train.schedule:
         _check_schedule(experiment)
-    if experiment.env.measures:
-        _try_measures(experiment)
     spec = _spec(experiment, experiment.train.members)
+    env = experiment.env
+    envs.try_out(env.id, experiment.train.members * env.num, env.source, env.kwargs, env.measures)
     if not is_guest(algorithm(experiment.algo.name)):
         of_space(spec.action)
     experiment.algo.check(spec)
@@ -203,14 +204,6 @@ def _check_schedule(experiment: Experiment) -> None:
             raise ConfigError(f"train.schedule.{name}", schedule[0].genes[name], f"leave it out, or set {needs}")
 
 
-def _try_measures(experiment: Experiment) -> None:
-    """One step of one env, which refuses measures that it does not report."""
-    env = build_env(experiment, 1, 1)
-    env.reset(Streams(experiment.seed, ["measures"]))
-    env.step(torch.as_tensor(env.action_space.sample() - getattr(env.action_space, "start", 0))[None, None])
-    env.close()
-
-
 def _check_genes(field: str, values: Mapping[str, float | None], known: Mapping[str, hyper.Gene]) -> None:
     for name, value in values.items():
         if name not in known:
@@ -241,7 +234,8 @@ def spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 def build_env(experiment: Experiment, members: int, num: int) -> VecEnv:
     env = experiment.env
-    return envs.make(env.id, members, num, env.source, experiment.train.device, env.kwargs, env.measures)
+    limits = Limits(env.workers, env.timeout, env.max_failures)
+    return envs.make(env.id, members, num, env.source, experiment.train.device, env.kwargs, env.measures, limits)
 
 
 def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids: Sequence[int]) -> Algorithm:

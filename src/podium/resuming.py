@@ -18,14 +18,15 @@ from podium.evolve.pool import Inline
 from podium.evolve.rows import Seat
 from podium.placing import job, place
 from podium.report.sink import OnReport, Sink
-from podium.settings import Evolution, Experiment
+from podium.settings import EnvSettings, Evolution, Experiment
 from podium.store import checkpoint, tensors
 from podium.store.run import Run, config_of
 from podium.topologies.driver import Driver
 from podium.training import Result, begin, console, disk, finish, plan
 
 FIXED = (
-    *("seed", "env", "algo.name", "net", "train.members", "train.start"),
+    *("seed", "algo.name", "net", "train.members", "train.start"),
+    *(f"env.{name}" for name in EnvSettings.model_fields if name not in ("workers", "timeout", "max_failures")),
     *("critic.count", "replay.prioritised", "replay.shared"),
     *(f"algo.{name}" for name in ("distribution", "dueling", "atoms", "low", "high")),
 )

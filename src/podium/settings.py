@@ -21,11 +21,16 @@ class EnvSettings(Section):
 
     id: Importable = Field(description="a Gymnasium id, or module:Class or file.py:Class of your own env")
     num: int = Field(8, ge=1, description="envs of each member")
-    source: Literal["auto", "native", "mujoco", "gymnasium"] = "auto"
+    source: Literal["auto", "native", "mujoco", "gymnasium", "workers"] = "auto"
     normalise_obs: bool = False
     normalise_reward: bool = False
     kwargs: dict[str, Any] = Field(default_factory=dict)
     measures: tuple[str, ...] = Field((), description="keys of Gymnasium's info; means over an episode, as objectives")
+    workers: int | None = Field(None, ge=1, description="processes of `source=workers`; null: one a core")
+    timeout: float = Field(60.0, gt=0, description="seconds of one call of an env in a worker; then it is built anew")
+    max_failures: int = Field(
+        5, ge=1, description="of one env in a worker, without a whole episode in between, that end the run"
+    )
 
 
 class ScheduleStep(Section):

@@ -19,6 +19,7 @@ from podium.envs.base import VecEnv
 from podium.envs.make import make
 from podium.envs.native import SIMULATORS, MountainCarContinuous
 from podium.envs.native.pong import Pong
+from podium.envs.workers import Limits
 from probes import PROBES
 
 Make = Callable[[int, int], VecEnv]
@@ -32,6 +33,7 @@ NATIVE |= {
 ADAPTED: dict[str, Make] = {
     f"gymnasium {id}": (lambda M, E, id=id: make(id, M, E, "gymnasium")) for id in ("CartPole-v1", "Pendulum-v1")
 }
+ADAPTED["workers CartPole-v1"] = lambda M, E: make("CartPole-v1", M, E, "workers", limits=Limits(workers=2))
 ALL = NATIVE | ADAPTED
 every = pytest.mark.parametrize("build", [pytest.param(f, id=name) for name, f in ALL.items()])
 native = pytest.mark.parametrize("build", [pytest.param(f, id=name) for name, f in NATIVE.items()])

@@ -60,8 +60,9 @@ def test_finished_counts_episodes_and_their_returns() -> None:
 
     batch = {
         "terminated": row(1, 0, 0, 0, 0, 0).bool(),
-        "truncated": row(0, 0, 1, 0, 0, 0).bool(),
+        "truncated": row(0, 0, 1, 0, 0, 1).bool(),
         "episode_reward": row(5, torch.nan, 7, 100, torch.inf, 100),  # meaningful only at an end
+        "episode_length": row(1, 1, 1, 1, 1, 0),  # 0: lost to a failure of its env
     }
     count, total = finished(batch)
     assert count.tolist() == [2, 0] and total.tolist() == [12, 0]

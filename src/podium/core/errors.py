@@ -42,3 +42,11 @@ class MissingExtra(PodiumError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed; install it with: pip install 'podium-rl[{extra}]'")
+
+
+class EnvFailed(PodiumError):
+    """An env failed too often in a row; names it and carries its last traceback."""
+
+    def __init__(self, id: str, which: str, failures: int, trace: str) -> None:
+        self.id, self.failures, self.trace = id, failures, trace
+        super().__init__(f"{id}: {which} failed {failures} times without a whole episode in between; at last:\n{trace}")

@@ -14,7 +14,7 @@ class Episode(NamedTuple):
     """Totals of the episode that ended at this step; meaningful only where `terminated | truncated`."""
 
     reward: Tensor  # [M, E]     sum of rewards
-    length: Tensor  # [M, E]     steps
+    length: Tensor  # [M, E]     steps; 0 where the episode was lost to a failure of its env, and counts nowhere
     objectives: Tensor  # [M, E, K]  what else the env measures (K may be 0)
 
 

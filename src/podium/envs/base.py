@@ -20,6 +20,7 @@ class VecEnv(Protocol):
     An env that meets its goal on the step at which its time runs out is `terminated`, never both.
     `step` writes into two sets of tensors in turn: what it returns stays as it is until the second next `step`, so that
     the obs of an action and the step it led to can be read together. Keep a clone of what must live longer.
+    An env that fails and begins anew is `truncated` with an `episode.length` of 0: no episode ended that counts.
     """
 
     obs_space: Space[Any]  # of one env
@@ -46,3 +47,9 @@ class VecEnv(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def notes(env: VecEnv) -> list[str]:
+    """What an env has to say for the log since it was last asked; those that say nothing need no method for it."""
+    said: list[str] = env.notes() if hasattr(env, "notes") else []
+    return said

@@ -28,8 +28,9 @@ from podium.core.errors import CheckpointError
 from podium.core.spec import Step
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
-from podium.envs.from_gymnasium import _moved, _Out, spaces_of
+from podium.envs.from_gymnasium import Out
 from podium.envs.mujoco_tasks import Array, State, Task
+from podium.envs.objects import Arrays, spaces_of
 
 Job = tuple[Callable[[], None], "SimpleQueue[BaseException | None]"]
 """Work, and where to say that it is done, or what went wrong."""
@@ -71,7 +72,8 @@ class FromMujoco:
         self.read: State = {n: np.zeros((count, *getattr(inner.data, n).shape)) for n in self.task.reads}
         self.s: State = {"qpos": self.qpos, "qvel": self.qvel, "ctrl": self.ctrl, **self.read}
         self._total, self._length = np.zeros(count), np.zeros(count)  # of the running episodes
-        self._out, self._spare = _Out(self), _Out(self)
+        seen = self.obs_space.shape or (), self.obs_space.dtype
+        self._out, self._spare = (Out(Arrays.of(count, seen, 0), members, envs) for _ in range(2))
         self._hands = [_Hand(self) for _ in range(self._threads())]
         self._crew = _Crew(len(self._hands) - 1)
         self._streams: Streams | None = None
@@ -83,11 +85,12 @@ class FromMujoco:
         self._start(range(len(self.rows)), self._fresh.next())
         self._total.fill(0)
         self._length.fill(0)
-        self._out.obs[:] = self.task.observe(self.s)
+        self._out.arrays.obs[:] = self.task.observe(self.s)
         return self._out.step.obs.to(self.device)
 
     def step(self, action: Tensor) -> Step:
-        self._out, self._spare = out, _ = self._spare, self._out
+        self._out, self._spare = self._spare, self._out
+        out = self._out.arrays
         fresh = self._fresh.next()  # taken at every step, used or not: no member's numbers depend on another's
         self.ctrl[:] = taken = self._actions(action)
         place = self.task.place(self.s).copy()
@@ -97,7 +100,7 @@ class FromMujoco:
         self._length += 1
         late = self._length >= self.time_limit
         done = late | terminated
-        out.flags[0], out.flags[1] = terminated, late & ~terminated
+        out.terminated[:], out.truncated[:] = terminated, late & ~terminated
         out.total[:], out.length[:] = self._total, self._length
         out.last[:] = out.obs[:] = self.task.observe(self.s)
         if done.any():
@@ -105,7 +108,7 @@ class FromMujoco:
             self._start(ended.tolist(), fresh)
             self._total[ended] = self._length[ended] = 0
             out.obs[ended] = self.task.observe({name: x[ended] for name, x in self.s.items()})
-        return out.step if self.device.type == "cpu" else _moved(out.step, self.device)
+        return self._out.on(self.device)
 
     def state(self) -> Tree:
         rest = self._fresh.rest()
@@ -130,7 +133,7 @@ class FromMujoco:
             x[:] = leaf.numpy(force=True).reshape(x.shape)
         fresh = tree["fresh"].cpu()
         self._fresh.refill(fresh if fresh.shape[1] else None)
-        self._out.obs[:] = self.task.observe(self.s)
+        self._out.arrays.obs[:] = self.task.observe(self.s)
         return self._out.step.obs.to(self.device)
 
     def close(self) -> None:

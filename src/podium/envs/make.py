@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,15 +10,17 @@ import gymnasium as gym
 import torch
 from gymnasium.envs.registration import EnvSpec
 
-from podium.core import imports
-from podium.core.errors import ConfigError, MissingExtra, UnknownName
+from podium.core.errors import ConfigError
+from podium.envs import contract
 from podium.envs.base import VecEnv
-from podium.envs.from_gymnasium import FromGymnasium, spaces_of
+from podium.envs.build import build, resolve
+from podium.envs.from_gymnasium import FromGymnasium
 from podium.envs.mujoco_tasks import TASKS
 from podium.envs.native import SIMULATORS
+from podium.envs.objects import spaces_of
+from podium.envs.workers import Limits, Workers
 
-SOURCES = ("auto", "native", "mujoco", "gymnasium")
-EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "ale_py": "atari"}  # part of an entry point: the extra it needs
+SOURCES = ("auto", "native", "mujoco", "gymnasium", "workers")
 # Up to so many envs Gymnasium's objects make a PPO run over 15 % faster: its step and share of the update take 1.7 ms,
 # Acrobot's 100 operations 0.5 ms. The other simulators lose 0.1 ms at worst (1 env) and give an exact resume.
 FEW = {"Acrobot-v1": 4}
@@ -35,6 +36,7 @@ def make(
     device: torch.device | str = "cpu",
     kwargs: Mapping[str, Any] | None = None,
     measures: Sequence[str] = (),
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
 ) -> VecEnv:
     """`id` is Gymnasium's, or `module:Class` of an own gymnasium.Env or VecEnv; `measures` are keys of its `info`."""
     kwargs = dict(kwargs or {})
@@ -42,8 +44,7 @@ def make(
         raise ConfigError("env.source", source, f"allowed: {', '.join(SOURCES)}")
     target = resolve(id)
     twin = SIMULATORS.get(id)
-    if measures and (source == "native" or _is_vec_env(target)):
-        raise ConfigError("env.measures", list(measures), "none: this env reports its objectives itself")
+    _check_source(id, source, measures)
     if source == "native":
         if twin is None:
             raise ConfigError("env.source", source, f"{id} has no simulator; there are {', '.join(SIMULATORS)}")
@@ -57,7 +58,9 @@ def make(
         return _batch(target, kwargs, members, envs, device)
     if source == "mujoco":
         raise ConfigError("env.source", source, f"{id} with these settings is none of its tasks; use env.source=auto")
-    return FromGymnasium(partial(_build, target, kwargs), members, envs, device, measures)
+    if in_workers(source):
+        return Workers(id, members, envs, device, kwargs, measures, limits)
+    return FromGymnasium(partial(build, target, kwargs), members, envs, device, measures)
 
 
 def simulated(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
@@ -73,6 +76,11 @@ def batched(id: str, source: str, kwargs: Mapping[str, Any]) -> bool:
     return target.entry_point in TASKS and (dict(target.kwargs) | dict(kwargs)).get("render_mode") is None
 
 
+def in_workers(source: str) -> bool:
+    """Whether objects of Gymnasium's are stepped by processes of their own; a rule for `auto` would stand here."""
+    return source == "workers"
+
+
 def outside(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
     """Whether they would be objects of Gymnasium's, stepped one by one."""
     found = simulated(id, count, source, kwargs) or batched(id, source, kwargs)
@@ -84,7 +92,7 @@ def make_one(id: str, kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, A
     target = resolve(id)
     if _is_vec_env(target):
         raise ConfigError("env.id", id, "a Gymnasium id or a gymnasium.Env is needed to render")
-    return _build(target, dict(kwargs or {}))
+    return build(target, dict(kwargs or {}))
 
 
 def describe(id: str, kwargs: Mapping[str, Any] | None = None) -> tuple[gym.Space[Any], gym.Space[Any]]:
@@ -96,25 +104,31 @@ def describe(id: str, kwargs: Mapping[str, Any] | None = None) -> tuple[gym.Spac
         vec = target(1, 1, "cpu", **kwargs)  # type: ignore[operator]
         vec.close()
         return vec.obs_space, vec.action_space
-    env = _build(target, kwargs)
+    env = build(target, kwargs)
     env.close()
     return spaces_of(env)
 
 
-def resolve(id: str) -> EnvSpec | Callable[..., Any]:
-    """What `id` names, or UnknownName; builds nothing."""
-    module, colon, name = id.rpartition(":")
-    if not colon:
-        if id not in gym.registry:
-            raise UnknownName("env.id", id, gym.registry)
-        return gym.registry[id]
-    found = imports.module("env.id", id)
-    target = getattr(found, name, None) or gym.registry.get(name)  # Gymnasium's own form names a module that registers
-    if target is None:
-        raise UnknownName("env.id", id, (f"{module}:{n}" for n in vars(found) if not n.startswith("_")))
-    if not callable(target) and not isinstance(target, EnvSpec):
-        raise ConfigError("env.id", id, "a class or function that makes an env is allowed")
-    return target  # type: ignore[no-any-return]
+def try_out(id: str, count: int, source: str, kwargs: Mapping[str, Any], measures: Sequence[str]) -> None:
+    """Refuse an env of Gymnasium's that breaks its rules, or does not report what is to be measured.
+
+    One that is meant for workers may crash or hang, and is tried by them.
+    """
+    _check_source(id, source, measures)
+    if in_workers(source) or not (measures or outside(id, count, source, kwargs)):
+        return
+    env = build(resolve(id), dict(kwargs))
+    try:
+        contract.check(env, measures)
+    finally:
+        env.close()
+
+
+def _check_source(id: str, source: str, measures: Sequence[str]) -> None:
+    if measures and (source == "native" or _is_vec_env(resolve(id))):
+        raise ConfigError("env.measures", list(measures), "none: this env reports its objectives itself")
+    if source == "workers" and _is_vec_env(resolve(id)):
+        raise ConfigError("env.source", source, f"workers step objects of gymnasium.Env, and {id} is a VecEnv")
 
 
 def _is_vec_env(target: object) -> bool:
@@ -122,21 +136,7 @@ def _is_vec_env(target: object) -> bool:
 
 
 def _batch(target: Any, kwargs: dict[str, Any], members: int, envs: int, device: torch.device | str) -> VecEnv:
-    made = _build(target, kwargs)  # first: it says what is missing, should MuJoCo be
+    made = build(target, kwargs)  # first: it says what is missing, should MuJoCo be
     from podium.envs.from_mujoco import FromMujoco
 
     return FromMujoco(made, TASKS[target.entry_point], members, envs, device)
-
-
-def _build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    """One env object."""
-    if not isinstance(target, EnvSpec):
-        return target(**kwargs)  # type: ignore[no-any-return]
-    try:
-        # The checker is for authors, and the adapter never steps before a reset: two wrappers fewer in the hot loop.
-        return gym.make(replace(target, order_enforce=False), disable_env_checker=True, **kwargs)
-    except gym.error.DependencyNotInstalled as error:
-        for part, extra in EXTRAS.items():
-            if part in str(target.entry_point):
-                raise MissingExtra(extra, extra) from error
-        raise ConfigError("env.id", target.id, str(error)) from error

@@ -59,6 +59,6 @@ def fresh(carry: Tree, done: Tensor) -> Tree:
 
 def finished(batch: Batch) -> tuple[Tensor, Tensor]:
     """How many episodes of each member ended in a rollout, and the sum of their returns; `[M]` both."""
-    done = batch["terminated"] | batch["truncated"]
+    done = (batch["terminated"] | batch["truncated"]) & (batch["episode_length"] > 0)
     total = batch["episode_reward"].masked_fill(~done, 0).flatten(1).sum(1)
     return done.flatten(1).sum(1), total

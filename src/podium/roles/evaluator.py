@@ -12,7 +12,7 @@ from torch import Tensor
 
 from podium.core.spec import Step
 from podium.core.streams import Streams
-from podium.envs.base import VecEnv
+from podium.envs.base import VecEnv, notes
 from podium.evolve.turn import Evaluation
 
 Act = Callable[[Tensor], Tensor]
@@ -57,14 +57,13 @@ class Evaluator:
         env = self._env(len(names), envs)
         obs = env.reset(Streams(self._seed, [f"evaluate/{name}" for name in names]))
         tally = _Tally(env, self._measures, len(names), envs, episodes // envs)
-        for _ in range(self._max_steps * tally.quota):
+        full = False
+        while not full:  # each env does its quota of episodes of at most `max_steps`; what its failures cost, again
             if stop():
                 raise Interrupted
             action = act(obs)
             step = env.step(action)
-            obs = step.obs
-            if tally.add(step, action, self._max_steps):
-                break
+            obs, full = step.obs, tally.add(step, action, self._max_steps)
         return Evaluation(tally.returns.flatten(1), tally.lengths.flatten(1), tally.objectives.flatten(1, 2))
 
     def _env(self, members: int, envs: int) -> VecEnv:
@@ -75,6 +74,10 @@ class Evaluator:
             env = self._make(members, envs)
         self._built[members, envs] = env
         return env
+
+    def notes(self) -> list[str]:
+        """What the envs have to say for the log."""
+        return [note for env in self._built.values() for note in notes(env)]
 
     def close(self) -> None:
         for env in self._built.values():
@@ -102,8 +105,10 @@ class _Tally:
         self._total += step.reward
         self._behave(action)
         over = step.terminated | step.truncated
-        done = (over | (self._length >= max_steps)) & (self.count < self.quota)
+        lost = over & (step.episode.length == 0)
+        done = (over | (self._length >= max_steps)) & ~lost & (self.count < self.quota)
         if not done.any():
+            self._forget(lost)
             return False
         row, column = done.nonzero(as_tuple=True)
         place = (row, column, self.count[row, column])
@@ -115,10 +120,13 @@ class _Tally:
             value = {"return": self._total, "length": self._length}.get(name)
             mean = self._sums[name][row, column] / length if value is None else value[row, column].float()
             self.objectives[(*place, torch.full_like(row, i))] = mean
-        for sums in (self._length, self._total, *self._sums.values()):
-            sums.masked_fill_(done | over, 0)
+        self._forget(done | over)
         self.count += done
         return bool((self.count == self.quota).all())
+
+    def _forget(self, where: Tensor) -> None:
+        for sums in (self._length, self._total, *self._sums.values()):
+            sums.masked_fill_(where, 0)
 
     def _behave(self, action: Tensor) -> None:
         if "switching" in self._sums and self._before is not None:

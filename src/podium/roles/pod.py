@@ -13,6 +13,7 @@ from podium.core import tree
 from podium.core.errors import PodiumError
 from podium.core.streams import Streams
 from podium.core.tree import Tree
+from podium.envs.base import notes
 from podium.evolve.turn import Evaluation, Outcome, Refill, Task
 from podium.roles.collector import Collector, finished
 from podium.roles.evaluator import Evaluator, Interrupted
@@ -102,6 +103,7 @@ class Pod:
             evaluation,
             members,
             self.ids.tolist(),
+            [*notes(self.collector.env), *self.evaluator.notes()],
         )
 
     def broken(self, task: Task, seconds: float, error: str) -> Outcome:

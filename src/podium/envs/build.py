@@ -1,0 +1,67 @@
+"""From the name of an env to one object of it. No torch, so that a worker starts in no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+from podium.core import imports
+from podium.core.errors import ConfigError, MissingExtra, UnknownName
+
+EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "ale_py": "atari"}  # part of an entry point: the extra it needs
+
+
+def resolve(id: str) -> EnvSpec | Callable[..., Any]:
+    """What `id` names, or UnknownName; builds nothing."""
+    module, colon, name = id.rpartition(":")
+    if not colon:
+        if id not in gym.registry:
+            raise UnknownName("env.id", id, gym.registry)
+        return gym.registry[id]
+    found = imports.module("env.id", id)
+    target = getattr(found, name, None) or gym.registry.get(name)  # Gymnasium's own form names a module that registers
+    if target is None:
+        raise UnknownName("env.id", id, (f"{module}:{n}" for n in vars(found) if not n.startswith("_")))
+    if not callable(target) and not isinstance(target, EnvSpec):
+        raise ConfigError("env.id", id, "a class or function that makes an env is allowed")
+    return target  # type: ignore[no-any-return]
+
+
+def build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
+    """One env object."""
+    if not isinstance(target, EnvSpec):
+        return target(**kwargs)  # type: ignore[no-any-return]
+    try:
+        # The checker is for authors, and the adapter never steps before a reset: two wrappers fewer in the hot loop.
+        return gym.make(replace(target, order_enforce=False), disable_env_checker=True, **kwargs)
+    except gym.error.DependencyNotInstalled as error:
+        for part, extra in EXTRAS.items():
+            if part in str(target.entry_point):
+                raise MissingExtra(extra, extra) from error
+        raise ConfigError("env.id", target.id, str(error)) from error
+
+
+def portable(id: str) -> tuple[str, str | None]:
+    """The name of an env as another process knows it, and the JSON of its spec where it is a registered one."""
+    module, _, name = id.rpartition(":")
+    if module == "__main__":
+        file = getattr(imports.module("env.id", id), "__file__", None)
+        if file is None:
+            raise ConfigError("env.id", id, "workers need an env of a module or a file")
+        return f"{file}:{name}", None
+    target = resolve(id)
+    if not isinstance(target, EnvSpec):
+        return id, None
+    entry = target.entry_point
+    if callable(entry):
+        entry = f"{entry.__module__}:{getattr(entry, '__qualname__', '<nameless>')}"
+    if entry is None or "<" in entry or entry.startswith("__main__:"):
+        raise ConfigError("env.id", id, f"workers need an entry point that can be imported by name, not {entry}")
+    try:
+        return id, replace(target, entry_point=entry, vector_entry_point=None).to_json()
+    except (TypeError, ValueError) as error:
+        raise ConfigError("env.id", id, f"workers need a spec of plain data ({error})") from error

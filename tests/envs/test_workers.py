@@ -1,0 +1,303 @@
+"""Envs in worker processes: the same as in this one, and one that breaks costs itself."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from gymnasium import spaces
+from torch import Tensor
+
+from podium.core import machine
+from podium.core.errors import ConfigError, EnvFailed, PodiumError
+from podium.core.streams import Streams
+from podium.envs.make import make
+from podium.envs.workers import Limits, Workers
+from podium.roles.evaluator import Evaluator
+from podium.training import train
+
+HERE = Path(__file__).parent
+SICK, GO = f"{HERE / 'broken_envs.py'}:Sick", torch.zeros(1, 4, dtype=torch.int64)
+Build = Callable[..., Workers]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    """Four envs, one of which breaks, in two processes."""
+    made = []
+
+    def sick(how: str, workers: int = 2, timeout: float = 30, max_failures: int = 5, **kwargs: Any) -> Workers:
+        named = {"how": how, "folder": str(tmp_path), **kwargs}
+        env = Workers(SICK, 1, 4, kwargs=named, limits=Limits(workers, timeout, max_failures))
+        made.append(env)
+        return env
+
+    yield sick
+    for env in made:
+        env.close()
+
+
+def processes(env: Workers) -> list[int]:
+    return [worker._process.pid for worker in env._workers if worker is not None]
+
+
+def gone(*pids: int, seconds: float = 5) -> bool:
+    end = time.monotonic() + seconds
+    while any(map(running, pids)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(map(running, pids))
+
+
+def running(pid: int) -> bool:
+    """A zombie that nobody has asked for yet runs no more."""
+    stat = Path(f"/proc/{pid}/stat")
+    return machine.alive(pid) and stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def everything(env: Any, actions: Tensor) -> list[list[Tensor]]:
+    seen = [[env.reset(Streams(3, [5, 9])).clone()]]
+    for action in actions:
+        step = env.step(action)
+        done = step.terminated | step.truncated
+        totals = [step.episode.reward * done, step.episode.length * done, step.episode.objectives]
+        seen.append([x.clone() for x in (*step[:5], *totals)])
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs"),
+    [
+        ("CartPole-v1", {}),
+        ("Pendulum-v1", {}),
+        ("FrozenLake-v1", {"is_slippery": True}),
+    ],
+)
+def test_it_is_bitwise_what_this_process_would_do(id: str, kwargs: dict[str, Any]) -> None:
+    there = make(id, 2, 3, "workers", kwargs=kwargs, limits=Limits(workers=2))
+    here = make(id, 2, 3, "gymnasium", kwargs=kwargs)
+    assert (there.obs_space, there.action_space) == (here.obs_space, here.action_space)
+    g, space = torch.Generator().manual_seed(0), here.action_space
+    if isinstance(space, spaces.Discrete):
+        actions = torch.randint(int(space.n), (250, 2, 3), generator=g)
+    else:
+        actions = torch.randn(250, 2, 3, *space.shape, generator=g) * 3
+        actions[7, 1, 1] = torch.nan
+    for mine, theirs in zip(everything(there, actions), everything(here, actions), strict=True):
+        assert all(map(torch.equal, mine, theirs))
+    there.close()
+
+
+def test_measures_become_objectives(build: Build) -> None:
+    env = make(SICK, 1, 4, "workers", measures=["cost"], limits=Limits(workers=2))
+    env.reset(Streams(0, [0]))
+    assert env.objectives == ("cost",) and (env.step(GO).episode.objectives == 1).all()
+    env.close()
+    other = make(SICK, 1, 4, "workers", measures=["price"], limits=Limits(workers=2))
+    other.reset(Streams(0, [0]))
+    with pytest.raises(PodiumError, match=r"env.measures: 'price'.*cost"):
+        other.step(GO)
+    other.close()
+
+
+@pytest.mark.parametrize("how", ["raise", "obs", "reward"])
+def test_what_raises_or_is_no_number_costs_one_env(how: str, build: Build) -> None:
+    env = build(how)
+    env.reset(Streams(0, [0]))
+    before = [env.step(GO) for _ in range(2)][1].obs.clone()
+    step = env.step(GO)
+    lost = step.truncated[0]
+    assert lost.sum() == 1 and not step.terminated.any() and env.dropped == 1
+    assert torch.equal(step.last[0, lost], before[0, lost]) and (step.reward[0] == (~lost)).all()
+    assert step.obs[0, lost, 0] == 0 and (step.obs[0, ~lost, 0] == 3).all()
+    assert step.obs[0, lost, 1] != before[0, lost, 1], "it starts elsewhere"
+    assert step.episode.length[0, lost] == 0 and step.episode.reward[0, lost] == 0
+    said = "\n".join(env.notes())
+    assert {"raise": "the dog ate it", "obs": "holds a NaN", "reward": "reward is nan"}[how] in said
+    assert "Traceback" in said and "of row 0" in said and not env.notes()
+    ends = [env.step(GO) and env._outs[env._turn].step.terminated[0].clone() for _ in range(6)]
+    assert torch.stack(ends).sum(0).tolist() == [1] * 4, "all go on, each in its own time"
+    assert env.dropped == 1 and not env._board.failures.any(), "a whole episode makes up for it"
+
+
+@pytest.mark.parametrize(
+    ("how", "timeout", "said"),
+    [("abort", 30, "SIGABRT"), ("exit", 30, "exit code 3"), ("hang", 0.5, "no answer in 0.5 s")],
+)
+def test_a_process_that_dies_or_hangs_costs_its_own_envs(how: str, timeout: float, said: str, build: Build) -> None:
+    env = build(how, timeout=timeout)
+    env.reset(Streams(0, [0]))
+    before, old = [env.step(GO) for _ in range(2)][1].obs.clone(), processes(env)
+    step = env.step(GO)
+    lost = step.truncated[0]
+    assert lost.tolist() in ([True, True, False, False], [False, False, True, True]) and env.dropped == 2
+    assert torch.equal(step.last[0, lost], before[0, lost]) and (step.reward[0] == (~lost)).all()
+    assert (step.obs[0, lost, 0] == 0).all() and (step.obs[0, ~lost, 0] == 3).all()
+    assert (step.episode.length[0, lost] == 0).all()
+    note = "\n".join(env.notes())
+    assert said in note and (how == "exit" or "in maybe" in note), note
+    new = processes(env)
+    assert len(set(old) - set(new)) == 1 and gone(*(set(old) - set(new)))
+    ends = [env.step(GO) and env._outs[env._turn].step.terminated[0].clone() for _ in range(6)]
+    assert torch.stack(ends).sum(0).tolist() == [1] * 4
+
+
+@pytest.mark.parametrize("how", ["reset", "build"])
+def test_a_start_that_fails_is_tried_again(how: str, tmp_path: Path, build: Build) -> None:
+    files = [tmp_path / str(i) for i in range(2)]
+    for file in files:
+        file.touch()  # so that the object that only tells the spaces can be built
+    env = build(how, times=2)
+    for file in files:
+        file.unlink()
+    obs = env.reset(Streams(0, [0]))
+    assert (obs[..., 0] == 0).all() and env.dropped == 0 and env.notes()
+    assert (env.step(GO).obs[..., 0] == 1).all()
+
+
+@pytest.mark.parametrize(("how", "said"), [("raise", "the dog ate it"), ("obs", "holds a NaN"), ("abort", "SIGABRT")])
+def test_an_env_that_never_ends_an_episode_ends_the_run(how: str, said: str, build: Build) -> None:
+    env = build(how, workers=1, max_failures=2, times=100, step=1)
+    env.reset(Streams(0, [0]))
+    with pytest.raises(EnvFailed, match=rf"(?s)broken_envs.py:Sick: env \d of row 0 failed 2 times.*{said}") as failed:
+        for _ in range(10):
+            env.step(GO)
+    assert failed.value.failures == 2 and said in failed.value.trace
+    if how == "abort":  # its process is gone
+        with pytest.raises(PodiumError, match="reset"):
+            env.step(GO)
+
+
+def test_failures_are_repeated_with_the_seed(tmp_path: Path, build: Build) -> None:
+    runs = []
+    for _ in range(2):
+        env = build("raise", workers=1)
+        runs.append([x for step in everything_of_one(env) for x in step])
+        for file in tmp_path.iterdir():
+            file.unlink()
+    assert all(map(torch.equal, *runs))
+
+
+def everything_of_one(env: Workers) -> list[list[Tensor]]:
+    seen = [[env.reset(Streams(3, [5])).clone()]]
+    return seen + [[x.clone() for x in env.step(GO)[:5]] for _ in range(20)]
+
+
+def test_an_evaluator_repeats_what_was_lost(build: Build) -> None:
+    evaluator = Evaluator(lambda members, envs: build("abort", length=6), 0, 4, 100)
+    result = evaluator.evaluate(lambda obs: GO, ["one"], 4)
+    assert result.returns.tolist() == [[6.0] * 4] and result.lengths.tolist() == [[6.0] * 4]
+    assert "SIGABRT" in "\n".join(evaluator.notes())
+
+
+def test_it_has_no_state(build: Build) -> None:
+    env = build("no")
+    with pytest.raises(PodiumError, match="cannot be put back"):
+        env.load({})
+    assert env.state() is None
+
+
+def test_close_leaves_nothing(tmp_path: Path) -> None:
+    shared, descriptors = set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
+    file = tmp_path / "pids"
+    env = Workers(f"{HERE / 'broken_envs.py'}:Parent", 1, 2, kwargs={"file": str(file)}, limits=Limits(1))
+    mine = int(file.read_text().split()[1])  # of the object that only tells the spaces
+    env.reset(Streams(0, [0]))
+    pids = [*processes(env), *map(int, file.read_text().split())]
+    assert all(map(running, pids))
+    env.close()
+    assert gone(*pids), "nor what an env had started"
+    env.close()
+    with pytest.raises(PodiumError, match="closed"):
+        env.reset(Streams(0, [0]))
+    del env
+    gc.collect()
+    assert set(os.listdir("/dev/shm")) <= shared and len(os.listdir("/proc/self/fd")) <= descriptors
+    os.kill(mine, signal.SIGKILL)
+
+
+def test_an_env_that_does_not_let_go_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podium.envs.workers.GRACE", 0.3)
+    env = Workers(f"{HERE / 'broken_envs.py'}:Deaf", 1, 2, limits=Limits(1))
+    env.reset(Streams(0, [0]))
+    pids, start = processes(env), time.monotonic()
+    env.close()
+    assert gone(*pids) and time.monotonic() - start < 5
+
+
+def test_forgotten_it_ends_by_itself() -> None:
+    env = make("CartPole-v1", 1, 2, "workers", limits=Limits(1))
+    env.reset(Streams(0, [0]))
+    assert isinstance(env, Workers)
+    pids = processes(env)
+    del env
+    gc.collect()
+    assert gone(*pids)
+
+
+SCRIPT = f"""
+import sys, time, torch
+from podium.core.streams import Streams
+from podium.envs.workers import Limits, Workers
+
+hang, folder = sys.argv[1:]
+env = Workers({SICK!r}, 1, 4, kwargs={{"how": hang, "folder": folder}}, limits=Limits(2))
+env.reset(Streams(0, [0]))
+print(*(worker._process.pid for worker in env._workers), flush=True)
+for _ in range(10**9):
+    env.step(torch.zeros(1, 4, dtype=torch.int64))
+    time.sleep(0.001)
+"""
+
+
+@pytest.mark.parametrize("how", ["no", "hang"])
+def test_a_killed_parent_leaves_nobody(how: str, tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", SCRIPT, how, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = list(map(int, parent.stdout.readline().split()))
+    assert len(pids) == 2 and all(map(running, pids))
+    time.sleep(0.2)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    assert gone(*pids)
+
+
+def test_what_another_process_cannot_build_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"env.kwargs.*plain data"):
+        make(SICK, 1, 1, "workers", kwargs={"folder": object()})
+    with pytest.raises(ConfigError, match=r"env.source: 'workers'.*VecEnv"):
+        make("probes:ObsReward", 1, 1, "workers")
+    gym.register("Nameless-v0", lambda: gym.make("CartPole-v1"))
+    with pytest.raises(ConfigError, match=r"env.id: 'Nameless-v0'.*entry point"):
+        make("Nameless-v0", 1, 1, "workers")
+    del gym.registry["Nameless-v0"]
+
+
+def test_images_vectors_of_choices_and_ids_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(HERE))
+    gym.register("Choices-v0", "broken_envs:Choices", max_episode_steps=9)
+    env = make("Choices-v0", 1, 2, "workers", limits=Limits(1))
+    del gym.registry["Choices-v0"]  # of this process; the worker was told all of it
+    env.reset(Streams(0, [0]))
+    step = env.step(torch.tensor([[[0, 1], [2, 0]]]))
+    assert step.obs.dtype == torch.uint8 and step.obs[0, :, 0, :].tolist() == [[5, 1], [7, 0]]
+    env.close()
+
+
+def test_a_run_goes_on_and_its_log_tells(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    kwargs = f'env.kwargs={{how: abort, length: 20, folder: "{tmp_path / "files"}", times: 2}}'
+    words = ("ppo", f"env={SICK}", kwargs, "env.source=workers", "env.workers=2", "env.num=4", "algo.steps=32")
+    train(*words, "stop.steps=256", "eval.episodes=4", out=tmp_path / "run")
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert log.count("SIGABRT") == 2 and "in maybe" in log
