@@ -51,7 +51,7 @@ def processes(env: Workers) -> list[int]:
     return [worker._process.pid for worker in env._workers if worker is not None]
 
 
-def gone(*pids: int, seconds: float = 5) -> bool:
+def gone(*pids: int, seconds: float = 10) -> bool:
     end = time.monotonic() + seconds
     while any(map(running, pids)) and time.monotonic() < end:
         time.sleep(0.02)
@@ -131,7 +131,7 @@ def test_what_raises_or_is_no_number_costs_one_env(how: str, build: Build) -> No
 
 @pytest.mark.parametrize(
     ("how", "timeout", "said"),
-    [("abort", 30, "SIGABRT"), ("exit", 30, "exit code 3"), ("hang", 0.5, "no answer in 0.5 s")],
+    [("abort", 30, "SIGABRT"), ("exit", 30, "exit code 3"), ("hang", 2, "no answer in 2 s")],
 )
 def test_a_process_that_dies_or_hangs_costs_its_own_envs(how: str, timeout: float, said: str, build: Build) -> None:
     env = build(how, timeout=timeout)
@@ -207,13 +207,15 @@ def test_it_has_no_state(build: Build) -> None:
 
 
 def test_close_leaves_nothing(tmp_path: Path) -> None:
-    shared, descriptors = set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
+    descriptors = len(os.listdir("/proc/self/fd"))
     file = tmp_path / "pids"
     env = Workers(f"{HERE / 'broken_envs.py'}:Parent", 1, 2, kwargs={"file": str(file)}, limits=Limits(1))
     mine = int(file.read_text().split()[1])  # of the object that only tells the spaces
     env.reset(Streams(0, [0]))
     pids = [*processes(env), *map(int, file.read_text().split())]
     assert all(map(running, pids))
+    maps = Path(f"/proc/{pids[0]}/maps").read_text()
+    assert "memfd:podium" in maps and "/dev/shm" not in maps, "what is shared has no name to be left behind"
     env.close()
     assert gone(*pids), "nor what an env had started"
     env.close()
@@ -221,7 +223,7 @@ def test_close_leaves_nothing(tmp_path: Path) -> None:
         env.reset(Streams(0, [0]))
     del env
     gc.collect()
-    assert set(os.listdir("/dev/shm")) <= shared and len(os.listdir("/proc/self/fd")) <= descriptors
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
     os.kill(mine, signal.SIGKILL)
 
 
@@ -231,7 +233,7 @@ def test_an_env_that_does_not_let_go_is_ended(monkeypatch: pytest.MonkeyPatch) -
     env.reset(Streams(0, [0]))
     pids, start = processes(env), time.monotonic()
     env.close()
-    assert gone(*pids) and time.monotonic() - start < 5
+    assert gone(*pids) and time.monotonic() - start < 20
 
 
 def test_forgotten_it_ends_by_itself() -> None:
