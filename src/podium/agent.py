@@ -9,15 +9,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Discrete
 
 from podium import entrants
 from podium import experiment as experiments
 from podium.algos.base import proposed
 from podium.core import config, hyper, tree
 from podium.core.errors import ConfigError, PodiumError
+from podium.core.parts import Row
 from podium.envs import make as envs
-from podium.envs.native import SIMULATORS
 from podium.guests.base import Guest, is_guest
 from podium.settings import Experiment
 from podium.store import tensors
@@ -81,7 +81,7 @@ class Player:
     def __init__(self, experiment: Experiment, name: str) -> None:
         self._experiment, self._name, env = experiment, name, experiment.env
         self.obs_space, self.action_space = experiments.spaces(env)
-        self._codes = _codes(env.id, env.kwargs)
+        self._actions = envs.actions(env.id, env.kwargs)
 
     def _choose(self, obs: torch.Tensor, explore: bool = False) -> torch.Tensor:
         """`[1, E, *O]` -> actions `[1, E, ...]`, as a VecEnv takes them."""
@@ -103,7 +103,7 @@ class Player:
         """
         rows, single = self._rows(obs)
         x = torch.as_tensor(rows, device=self._experiment.train.device)
-        action = self._for_env(self._choose(x[None], explore)[0].cpu().numpy())
+        action = self._actions.to_env(self._choose(x[None], explore)[0].cpu().numpy())
         if not single:
             return action
         return int(action[0]) if isinstance(self.action_space, Discrete) else action[0]
@@ -155,12 +155,13 @@ class Player:
 
     def _rows(self, obs: Any) -> tuple[Array, bool]:
         """Observations as `[B, *O]`, and whether there was but one."""
-        x, shape = np.asarray(obs.cpu() if isinstance(obs, torch.Tensor) else obs), self.obs_space.shape or ()
-        if self._codes is not None and x.dtype.kind in "iu" and x.ndim <= 1:
-            space, codes = self._codes
-            if x.size and not (space.start <= x.min() and x.max() < space.start + space.n):
-                raise PodiumError(f"obs: {x.tolist()} is not in {space}")
-            x = codes[x - space.start]
+        obs, shape = obs.cpu().numpy() if isinstance(obs, torch.Tensor) else obs, self.obs_space.shape or ()
+        if isinstance(self.obs_space, Row):
+            if (found := self.obs_space.rows(obs)) is not None:
+                return found
+            if isinstance(obs, dict) or np.asarray(obs).dtype.kind in "iuO":
+                raise PodiumError(f"obs: {obs} is not in {self.obs_space.source}")
+        x = np.asarray(obs)
         single = x.shape == shape
         if not single and (x.ndim != len(shape) + 1 or x.shape[1:] != shape):
             allowed = f"one observation {list(shape)} or a batch [B{''.join(f', {n}' for n in shape)}]"
@@ -168,14 +169,6 @@ class Player:
         if x.dtype.kind not in "biuf":
             raise PodiumError(f"obs: {x.dtype} is not allowed; numbers are")
         return np.ascontiguousarray((x[None] if single else x).astype(self.obs_space.dtype, copy=False)), single
-
-    def _for_env(self, action: Array) -> Array:
-        space = self.action_space
-        if isinstance(space, Discrete | MultiDiscrete):
-            return np.asarray(action + space.start)
-        if isinstance(space, Box):
-            return np.clip(action, space.low, space.high).astype(space.dtype, copy=False)
-        return action
 
 
 class Agent(Player):
@@ -199,19 +192,6 @@ class Agent(Player):
 
     def decide(self, obs: torch.Tensor) -> dict[str, torch.Tensor]:
         return {name: x[0] for name, x in proposed(self._algorithm, obs[None]).items()}
-
-
-def _codes(id: str, kwargs: dict[str, Any]) -> tuple[Discrete, Array] | None:
-    """Where an env's own observations are numbers from a Discrete space: the space, and the one-hot codes to show."""
-    if id in SIMULATORS:
-        return None
-    try:
-        env = envs.make_one(id, kwargs)
-    except ConfigError:  # a VecEnv of the user's own: its observations are tensors
-        return None
-    env.close()
-    space = env.observation_space
-    return (space, np.eye(int(space.n), dtype=np.float32)) if isinstance(space, Discrete) else None
 
 
 def _picture(env: gym.Env[Any, Any]) -> Array:

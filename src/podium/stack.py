@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from torch import Tensor
 
 from podium import experiment as experiments
@@ -15,6 +14,7 @@ from podium.compose import compose
 from podium.core import machine, tree
 from podium.core.errors import CheckpointError, PodiumError
 from podium.core.streams import Streams
+from podium.envs import make as envs
 from podium.replay.rollout import Rollout
 from podium.roles.collector import fresh
 from podium.store import tensors
@@ -36,7 +36,7 @@ class Stack:
         machine.use_threads(experiments.threads(experiment))
         self._device = torch.device(experiment.train.device)
         self.obs_space, self.action_space = experiments.spaces(experiment.env)
-        self._shape = self.obs_space.shape or ()
+        self._shape, self._actions = self.obs_space.shape or (), envs.actions(experiment.env.id, experiment.env.kwargs)
         self.members, self.envs = experiment.train.members, experiment.env.num
         self._streams = Streams(experiment.seed, range(self.members))
         self._build()
@@ -58,7 +58,8 @@ class Stack:
         if explore:
             self._pending, self._carry = {"obs": x, **out}, carry
         flat = np.ndim(obs) == len(self._shape) + 1
-        return self._for_env((action.flatten(0, 1) if flat else action).cpu().numpy())
+        taken = self._actions.to_env(action.flatten(0, 1).cpu().numpy())
+        return taken if flat else taken.reshape(self.members, self.envs, *taken.shape[1:])
 
     def store(self, reward: Any, terminated: Any, truncated: Any, last: Any) -> None:
         """What the last actions brought. `last` is the observation they truly led to, before any reset.
@@ -150,9 +151,3 @@ class Stack:
             allowed = f"{[self.members, self.envs, *shape]} or {[self.members * self.envs, *shape]}"
             raise PodiumError(f"{name}: shape {list(x.shape)} is not allowed; {allowed}")
         return torch.tensor(x, device=self._device).view(self.members, self.envs, *shape)
-
-    def _for_env(self, action: Array) -> Array:
-        space = self.action_space
-        if isinstance(space, Discrete | MultiDiscrete):
-            return np.asarray(action + space.start)
-        return np.clip(np.nan_to_num(action), space.low, space.high) if isinstance(space, Box) else action

@@ -6,7 +6,7 @@ saves observations knows one tensor only. Networks ask for the parts, so that im
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -47,14 +47,28 @@ class Row(Box):
 
     def __init__(self, source: Space[Any]) -> None:
         self.source, self.parts = source, tuple(_laid_out(source))
-        bounds = [_bounds(leaf) for _, leaf in _leaves(source)]
+        leaves = [leaf for _, leaf in _leaves(source)]
+        bounds = [_bounds(leaf) for leaf in leaves]
         low, high = (np.concatenate([b[i] for b in bounds]).astype(np.float32) for i in (0, 1))
         super().__init__(low, high, dtype=np.float32)
+        places = (slice(part.first, part.first + part.size) for part in self.parts)
+        self._writers = list(zip(places, map(_writer, leaves), strict=True))
 
-    def write(self, obs: Any, row: NDArray[np.float32]) -> None:
-        """Put an observation of the source space into a row."""
-        for part, (leaf, value) in zip(self.parts, _values(self.source, obs), strict=True):
-            row[part.first : part.first + part.size] = _numbers(leaf, value)
+    def write(self, obs: Any, row: NDArray[Any]) -> None:
+        """Put an observation of the source space into a row; ValueError where it does not fit."""
+        for (place, numbers), value in zip(self._writers, _values(self.source, obs), strict=True):
+            row[place] = numbers(value)
+
+    def rows(self, obs: Any) -> tuple[NDArray[np.float32], bool] | None:
+        """One observation of the source space, or a list of such, as `[B, n]`, and whether it was one; else None."""
+        single = self.source.contains(obs)
+        each = [obs] if single else obs if isinstance(obs, Sequence) or np.ndim(obs) == 1 else []
+        if not single and not (len(each) and all(self.source.contains(one) for one in each)):
+            return None
+        out = np.empty((len(each), *(self.shape or ())), np.float32)
+        for one, row in zip(each, out, strict=True):
+            self.write(one, row)
+        return out, single
 
 
 def parts_of(space: Space[Any]) -> tuple[Part, ...]:
@@ -63,11 +77,6 @@ def parts_of(space: Space[Any]) -> tuple[Part, ...]:
         return space.parts
     shape = space.shape or ()
     return (Part("", shape, image=_is_image(space)),)
-
-
-def needs_row(space: Space[Any]) -> bool:
-    """Whether observations of a space have to be laid out as a row."""
-    return not isinstance(space, Box)
 
 
 def _is_image(space: Space[Any]) -> bool:
@@ -100,7 +109,8 @@ def _laid_out(space: Space[Any]) -> Iterator[Part]:
 
 def _bounds(leaf: Space[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     if isinstance(leaf, Box):
-        return _numbers(leaf, leaf.low), _numbers(leaf, leaf.high)
+        numbers = _writer(leaf)
+        return numbers(leaf.low), numbers(leaf.high)
     if isinstance(leaf, Discrete):
         n = int(leaf.n)
     elif isinstance(leaf, MultiDiscrete):
@@ -110,23 +120,34 @@ def _bounds(leaf: Space[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     return np.zeros(n), np.ones(n)
 
 
-def _values(space: Space[Any], obs: Any) -> Iterator[tuple[Space[Any], Any]]:
-    """The leaves of a space, each with its part of an observation."""
+def _values(space: Space[Any], obs: Any) -> Iterator[Any]:
+    """The leaves of an observation, in order."""
     if isinstance(space, Dict | Tuple):
         inside = space.spaces.items() if isinstance(space, Dict) else enumerate(space.spaces)
         for key, child in inside:
             yield from _values(child, obs[key])
     else:
-        yield space, obs
+        yield obs
 
 
-def _numbers(leaf: Space[Any], value: Any) -> NDArray[Any]:
-    """One-hot where it is one of n; bytes that are no image as 0 to 1."""
+def _writer(leaf: Space[Any]) -> Callable[[Any], NDArray[Any]]:
+    """From a value of a leaf to its numbers: one-hot where it is one of n; bytes that are no image as 0 to 1."""
     if isinstance(leaf, Discrete):
-        code: NDArray[Any] = np.eye(int(leaf.n), dtype=np.float32)[int(value) - int(leaf.start)]
-        return code
+        return _one_of(int(leaf.n), int(leaf.start))
     if isinstance(leaf, MultiDiscrete):
-        sizes, chosen = leaf.nvec.reshape(-1), np.asarray(value).reshape(-1) - leaf.start.reshape(-1)
-        return np.concatenate([np.eye(int(n), dtype=np.float32)[int(v)] for n, v in zip(sizes, chosen, strict=True)])
-    flat: NDArray[Any] = np.asarray(value).reshape(-1)
-    return flat / 255 if leaf.dtype == np.uint8 and not _is_image(leaf) else flat
+        ones = [_one_of(int(n), int(s)) for n, s in zip(leaf.nvec.flat, leaf.start.flat, strict=True)]
+        return lambda value: np.concatenate([one(v) for one, v in zip(ones, np.asarray(value).flat, strict=True)])
+    scale = 255 if leaf.dtype == np.uint8 and not _is_image(leaf) else 1
+    return lambda value: np.asarray(value).reshape(-1) / scale if scale > 1 else np.asarray(value).reshape(-1)
+
+
+def _one_of(n: int, start: int) -> Callable[[Any], NDArray[Any]]:
+    codes = np.eye(n, dtype=np.float32)
+
+    def code(value: Any) -> NDArray[Any]:
+        if not start <= value < start + n:
+            raise ValueError(f"{value} is none of {start} to {start + n - 1}")
+        found: NDArray[Any] = codes[int(value) - start]
+        return found
+
+    return code

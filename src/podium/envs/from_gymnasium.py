@@ -11,11 +11,13 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
+from podium.core.actions import Actions
 from podium.core.errors import PodiumError
+from podium.core.parts import Row
 from podium.core.spec import Episode, Step
 from podium.core.streams import Streams
 from podium.core.tree import Tree
-from podium.envs.objects import Array, Arrays, Objects, allowed, codes, spaces_of
+from podium.envs.objects import Array, Arrays, Objects, spaces_of
 
 
 class FromGymnasium:
@@ -36,7 +38,8 @@ class FromGymnasium:
         first, count = make(), members * envs
         self.obs_space, self.action_space = spaces_of(first)
         objects = [first, *(make() for _ in range(count - 1))]
-        self._objects = Objects(objects, measures, *codes(first.observation_space))
+        self._actions = Actions(first.action_space)
+        self._objects = Objects(objects, measures, self.obs_space if isinstance(self.obs_space, Row) else None)
         obs = self.obs_space.shape or (), self.obs_space.dtype
         self._out, self._spare = (Out(Arrays.of(count, obs, len(measures)), members, envs) for _ in range(2))
 
@@ -46,7 +49,7 @@ class FromGymnasium:
 
     def step(self, action: Tensor) -> Step:
         self._out, self._spare = out, _ = self._spare, self._out
-        rows = allowed(self.action_space, flat(action))
+        rows = self._actions.to_env(flat(action))
         self._objects.step(rows.tolist() if isinstance(self.action_space, Discrete) else list(rows), out.arrays)
         return out.on(self.device)
 

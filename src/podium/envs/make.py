@@ -10,6 +10,7 @@ import gymnasium as gym
 import torch
 from gymnasium.envs.registration import EnvSpec
 
+from podium.core.actions import Actions
 from podium.core.errors import ConfigError
 from podium.envs import contract
 from podium.envs.base import VecEnv
@@ -107,6 +108,16 @@ def describe(id: str, kwargs: Mapping[str, Any] | None = None) -> tuple[gym.Spac
     env = build(target, kwargs)
     env.close()
     return spaces_of(env)
+
+
+def actions(id: str, kwargs: Mapping[str, Any] | None = None) -> Actions:
+    """How what members choose becomes what an env of this id takes."""
+    target = resolve(id)
+    if id in SIMULATORS or _is_vec_env(target):
+        return Actions(describe(id, kwargs)[1])
+    env = build(target, dict(kwargs or {}))
+    env.close()
+    return Actions(env.action_space)
 
 
 def try_out(id: str, count: int, source: str, kwargs: Mapping[str, Any], measures: Sequence[str]) -> None:

@@ -7,9 +7,11 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box
 
+from podium.core.actions import Actions
 from podium.core.errors import ConfigError
+from podium.core.parts import Row
 
 Array = np.ndarray[Any, Any]
 New = Callable[[tuple[int, ...], Any], Array]
@@ -44,14 +46,12 @@ class Arrays(NamedTuple):
 class Objects:
     """Env objects with same-step autoreset and the totals of their episodes.
 
-    `codes` are the one-hot rows of a Discrete observation that counts from `low`. `measures` are keys of `info`: the
-    mean of each over an episode is one of its objectives.
+    `row` lays out observations that are no Box. `measures` are keys of `info`: the mean of each over an episode is one
+    of its objectives.
     """
 
-    def __init__(
-        self, objects: Sequence[Any], measures: Sequence[str] = (), codes: Array | None = None, low: int = 0
-    ) -> None:
-        self._objects, self._measures, self._codes, self._low = objects, tuple(measures), codes, low
+    def __init__(self, objects: Sequence[Any], measures: Sequence[str] = (), row: Row | None = None) -> None:
+        self._objects, self._measures, self._row = objects, tuple(measures), row
         self._steps = [env.step for env in objects]  # bound once: a look-up a step for every env saved
         self._rows = range(len(objects))
         self._sums = np.zeros((len(objects), len(measures)))
@@ -63,16 +63,19 @@ class Objects:
 
     def reset(self, seeds: Iterable[int], out: Arrays) -> None:
         for i, seed in enumerate(seeds):
-            out.obs[i] = self._code(self._objects[i].reset(seed=seed)[0])
+            self._show(self._objects[i].reset(seed=seed)[0], out.obs, i)
         self._begin()
 
     def step(self, actions: Iterable[Any], out: Arrays) -> None:
         self._now += 1
-        last, total, plain, ended = out.last, self._total, self._codes is None, []
+        last, total, plain, ended = out.last, self._total, self._row is None, []
         rewards: list[Any] = []
         for i, step, a in zip(self._rows, self._steps, actions, strict=True):
             obs, reward, terminated, truncated, info = step(a)
-            last[i] = obs if plain else self._code(obs)  # before a reset, which may write into the same array
+            if plain:
+                last[i] = obs  # before a reset, which may write into the same array
+            else:
+                self._show(obs, last, i)
             rewards.append(reward)
             total[i] += reward
             if self._measures:
@@ -87,7 +90,8 @@ class Objects:
         if self._measures:  # of the running episodes, too: an evaluator may cut one
             out.objectives[:] = self._sums / (self._now - np.array(self._born))[:, None]
         for i, flags, obs in ended:
-            flags[i], out.obs[i] = True, self._code(obs)
+            flags[i] = True
+            self._show(obs, out.obs, i)
             out.total[i], out.length[i] = total[i], self._now - self._born[i]
             total[i], self._born[i], self._sums[i] = 0.0, self._now, 0
 
@@ -99,9 +103,11 @@ class Objects:
         for k, name in enumerate(self._measures):
             self._sums[i, k] += measured(info, name)
 
-    def _code(self, obs: Any) -> Any:
-        """One-hot of a discrete observation; others as they are."""
-        return obs if self._codes is None else self._codes[int(obs) - self._low]
+    def _show(self, obs: Any, array: Array, i: int) -> None:
+        if self._row is None:
+            array[i] = obs
+        else:
+            self._row.write(obs, array[i])
 
 
 def measured(info: dict[str, Any], name: str) -> Any:
@@ -112,42 +118,26 @@ def measured(info: dict[str, Any], name: str) -> Any:
     return info[name]
 
 
-def codes(space: gym.Space[Any]) -> tuple[Array | None, int]:
-    """One-hot rows and the lowest value of a Discrete observation space; None and 0 of any other."""
-    if not isinstance(space, Discrete):
-        return None, 0
-    return np.eye(int(space.n), dtype=np.float32), int(space.start)
-
-
-def allowed(space: gym.Space[Any], rows: Array) -> Array:
-    """Actions as an env of that space takes them. Box actions are clipped to their bounds; a NaN in them becomes 0."""
-    if isinstance(space, Discrete):
-        return rows + int(space.start) if space.start else rows
-    if isinstance(space, MultiDiscrete):
-        return rows.astype(space.dtype) + space.start
-    assert isinstance(space, Box)
-    clipped = rows.clip(space.low, space.high)
-    flat = clipped.ravel()
-    total = flat.dot(flat)
-    if total != total:  # a NaN, which is rare: one failed member must not stop the others
-        clipped = np.where(np.isnan(rows), 0, rows).clip(space.low, space.high)
-    return clipped.astype(space.dtype, copy=False)
-
-
 def spaces_of(env: gym.Env[Any, Any]) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """The spaces of one env as tensors show them, or a ConfigError: images stay uint8, all else becomes float32."""
-    name, obs, action = name_of(env), env.observation_space, env.action_space
-    if not isinstance(action, Discrete | MultiDiscrete | Box) or (
-        isinstance(action, MultiDiscrete) and action.nvec.ndim != 1
-    ):
-        raise ConfigError("env.id", name, f"its actions are {action}; Discrete, MultiDiscrete or Box can be used")
-    if isinstance(obs, Discrete):
-        return Box(0.0, 1.0, (int(obs.n),)), action
+    """The spaces of one env as members see them, or a ConfigError: a Box, or a Row of what else there is."""
+    name, obs = name_of(env), env.observation_space
+    try:
+        action = Actions(env.action_space).space
+    except TypeError as error:
+        raise ConfigError("env.id", name, f"its actions are {error}") from error
+    try:
+        return seen(obs), action
+    except TypeError as error:
+        raise ConfigError("env.id", name, f"its observations are {error} can be used") from error
+
+
+def seen(obs: gym.Space[Any]) -> gym.Space[Any]:
+    """Images stay uint8; all else becomes float32."""
     if not isinstance(obs, Box):
-        raise ConfigError("env.id", name, f"its observations are {obs}; Box or Discrete can be used")
-    if obs.dtype not in (np.dtype(np.uint8), np.dtype(np.float32)):
-        obs = Box(obs.low.astype(np.float32), obs.high.astype(np.float32))
-    return obs, action
+        return Row(obs)
+    if obs.dtype in (np.dtype(np.uint8), np.dtype(np.float32)):
+        return obs
+    return Box(obs.low.astype(np.float32), obs.high.astype(np.float32))
 
 
 def name_of(env: gym.Env[Any, Any]) -> str:

@@ -28,9 +28,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from podium.core.errors import PodiumError
+from podium.core.parts import Row
 from podium.envs import contract
 from podium.envs.build import build, resolve
-from podium.envs.objects import Array, Arrays, Objects
+from podium.envs.objects import Array, Arrays, Objects, seen
 
 IDLE = -1
 """No env has the word."""
@@ -60,7 +61,6 @@ class Job:
     spec: str | None  # of Gymnasium's, as JSON
     kwargs: dict[str, Any]
     measures: tuple[str, ...]
-    codes: tuple[int, int] | None  # number and first of the values of a Discrete observation
     scalar: bool  # whether an action is an int
     max_failures: int
     layout: Layout
@@ -118,7 +118,8 @@ class Guarded:
         self._tried = False  # whether it has shown that it keeps Gymnasium's rules
         self._shape, dtype = job.layout.obs
         self._floats = np.dtype(dtype).kind == "f"
-        self._blank = np.zeros(self._shape, dtype) if job.codes is None else job.codes[1]
+        self._blank = np.zeros(self._shape, dtype)
+        self._layout: Row | None = None  # of observations that are no Box
         self._nothing = dict.fromkeys(job.measures, 0.0)
         self.said: list[tuple[int, str]] = []  # tracebacks
         self.failed = False  # in this step
@@ -135,7 +136,7 @@ class Guarded:
             obs, reward, terminated, truncated, info = answer
             if not math.isfinite(reward):
                 raise FloatingPointError(f"the reward is {reward}")
-            self._check(obs)
+            obs = self._seen(obs)
             for name in self._job.measures:
                 float(info[name])
         except PodiumError:
@@ -146,7 +147,7 @@ class Guarded:
             return self._blank, 0.0, False, True, self._nothing
         if terminated or truncated:
             self._board.failures[self._row] = 0
-        return answer
+        return obs, reward, terminated, truncated, info
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         self._board.at[self._job.number] = self._row
@@ -154,12 +155,13 @@ class Guarded:
             try:
                 if self._env is None:
                     self._env, seed = self._make(), self._board.seed(self._row)
+                    space = seen(self._env.observation_space)
+                    self._layout = space if isinstance(space, Row) else None
                 answer = self._env.reset(seed=seed)
                 if not self._tried:
                     _check_numbers(answer)
                     contract.check_reset(self._env, answer)
-                self._check(answer[0])
-                return answer
+                return self._seen(answer[0]), answer[1]
             except PodiumError:
                 raise
             except Exception:
@@ -171,16 +173,17 @@ class Guarded:
             with contextlib.suppress(Exception):
                 self._env.close()
 
-    def _check(self, obs: Any) -> None:
-        if self._job.codes is not None:
-            count, low = self._job.codes
-            if not low <= obs < low + count:
-                raise ValueError(f"the observation is {obs}, outside its space")
-            return
+    def _seen(self, obs: Any) -> Any:
+        """An observation as the parent takes it."""
+        if self._layout is not None:
+            row = np.empty(self._shape, np.float32)
+            self._layout.write(obs, row)
+            obs = row
         if np.shape(obs) != self._shape:
             raise ValueError(f"the observation has the shape {np.shape(obs)}, not {self._shape}")
         if self._floats and (square := np.vdot(obs, obs)) != square:
             raise FloatingPointError(f"the observation holds a NaN: {obs}")
+        return obs
 
     def _fail(self) -> None:
         self.said.append((self._row, traceback.format_exc()))
@@ -204,8 +207,7 @@ class Worker:
         target = EnvSpec.from_json(job.spec) if job.spec else resolve(job.id)
         self._job, self._board, self._rows = job, board, range(job.begin, job.end)
         self._guarded = [Guarded(lambda: build(target, job.kwargs), row, job, board) for row in self._rows]
-        codes = (None, 0) if job.codes is None else (np.eye(job.codes[0], dtype=np.float32), job.codes[1])
-        self._objects = Objects(self._guarded, job.measures, *codes)
+        self._objects = Objects(self._guarded, job.measures)
         self._sets = [arrays.rows(job.begin, job.end) for arrays in board.sets]
         self._actions = board.actions[job.begin : job.end]
 

@@ -24,13 +24,14 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from podium.core import machine
+from podium.core.actions import Actions
 from podium.core.errors import ConfigError, EnvFailed, PodiumError
 from podium.core.spec import Step
 from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.envs.build import build, portable, resolve
 from podium.envs.from_gymnasium import Out, flat, seeds
-from podium.envs.objects import allowed, spaces_of
+from podium.envs.objects import spaces_of
 from podium.envs.worker import IDLE, Board, Job, Layout, drop
 
 START = 60.0
@@ -82,19 +83,18 @@ class Workers:
         one = build(resolve(id), dict(kwargs or {}))
         self.obs_space, self.action_space = spaces_of(one)
         count = min(limits.workers or machine.cores(), rows)
-        layout = Layout(rows, count, _like(self.obs_space), _like(self.action_space), len(self.objectives))
+        self._actions = Actions(one.action_space)
+        layout = Layout(rows, count, _like(self.obs_space), _like(one.action_space), len(self.objectives))
         self._memory = scratch()
         os.truncate(self._memory, Board(layout, None).size)
         self._board = Board(layout, mmap.mmap(self._memory, 0))
         self._turn, self._outs = 0, [Out(arrays, members, envs) for arrays in self._board.sets]
         name, spec = portable(id)
-        values = one.observation_space
         self._job = Job(
             id=name,
             spec=spec,
             kwargs=dict(kwargs or {}),
             measures=self.objectives,
-            codes=(int(values.n), int(values.start)) if isinstance(values, Discrete) else None,
             scalar=isinstance(self.action_space, Discrete),
             max_failures=limits.max_failures,
             layout=layout,
@@ -143,7 +143,7 @@ class Workers:
         return self._outs[self._turn].step.obs.to(self.device)
 
     def step(self, action: Tensor) -> Step:
-        self._board.actions[:] = allowed(self.action_space, flat(action))
+        self._board.actions[:] = self._actions.to_env(flat(action))
         self._turn = 1 - self._turn
         out, before = self._outs[self._turn], self._outs[1 - self._turn]
         for number, why in self._all("s").items():

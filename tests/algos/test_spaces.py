@@ -1,0 +1,148 @@
+"""An agent learns in a world of every kind of space: what is shown says what is to be done, and 1 is the best reward.
+
+A world shows a sign, 0 or 1, in its own way; the action that means the same in its own way is worth 1, any other 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import podium
+from podium import experiment as experiments
+from podium.compose import compose
+from podium.core.errors import PodiumError
+
+Box, Dict, Discrete = spaces.Box, spaces.Dict, spaces.Discrete
+IMAGE = Box(0, 255, (12, 12, 3), np.uint8)
+CAMERA = Dict({"camera": IMAGE, "noise": Box(-1, 1, (2,))})
+NESTED = Dict({"a": spaces.Tuple((Discrete(3, start=4), Box(-1, 1, (2,)))), "b": Dict({"c": spaces.MultiBinary(2)})})
+
+
+def picture(sign: int) -> Any:
+    out = np.zeros((12, 12, 3), np.uint8)
+    out[:, (6 if sign else 0) : (12 if sign else 6)] = 200
+    return out
+
+
+SHOWN: dict[str, tuple[spaces.Space[Any], Callable[[int, Any], Any]]] = {
+    "box": (Box(-1, 1, (1,)), lambda s, g: np.float32([2 * s - 1])),
+    "float64": (Box(-np.inf, np.inf, (2, 2), np.float64), lambda s, g: np.full((2, 2), 2.0 * s - 1)),
+    "int": (Box(0, 10, (2,), np.int64), lambda s, g: np.array([s, 1 - s])),
+    "scalar": (Box(-1, 1, ()), lambda s, g: np.float32(2 * s - 1)),
+    "bytes": (Box(0, 255, (3,), np.uint8), lambda s, g: np.full(3, 255 * s, np.uint8)),
+    "discrete": (Discrete(2, start=-3), lambda s, g: s - 3),
+    "multi-discrete": (spaces.MultiDiscrete([3, 2]), lambda s, g: np.array([g.integers(3), s])),
+    "multi-binary": (spaces.MultiBinary(3), lambda s, g: np.array([g.integers(2), s, 1], np.int8)),
+    "image": (IMAGE, lambda s, g: picture(s)),
+    "dict-with-image": (CAMERA, lambda s, g: {"camera": picture(s), "noise": g.uniform(-1, 1, 2).astype(np.float32)}),
+    "nested": (
+        NESTED,
+        lambda s, g: {"a": (int(g.integers(4, 7)), np.float32([0, 0])), "b": {"c": np.array([s, 1], np.int8)}},
+    ),
+}
+DONE: dict[str, tuple[spaces.Space[Any], Callable[[Any], float]]] = {
+    "discrete": (Discrete(3, start=5), lambda a: float(a == 6)),
+    "multi-discrete": (spaces.MultiDiscrete([2, 3]), lambda a: float(a[0] == 1)),
+    "multi-discrete-2d": (spaces.MultiDiscrete([[2], [2]]), lambda a: float(a[0, 0] == 1)),
+    "multi-binary": (spaces.MultiBinary(2), lambda a: float(a[1] == 1)),
+    "box": (Box(-2, 2, (1,)), lambda a: float(a[0] > 0.5)),
+    "box-2d": (Box(-1, 1, (2, 1)), lambda a: float(a[1, 0] > 0.3)),
+}
+
+
+class World(gym.Env[Any, Any]):
+    """One step an episode. Right is what means 1 where the sign is 1, and what does not where it is 0."""
+
+    def __init__(self, shown: str = "box", done: str = "discrete") -> None:
+        self.observation_space, self._show = SHOWN[shown]
+        self.action_space, self._means_one = DONE[done]
+        self.sign = 0
+
+    def _obs(self) -> Any:
+        self.sign = int(self.np_random.integers(2))
+        return self._show(self.sign, self.np_random)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        reward = float(self._means_one(action) == self.sign)
+        return self._obs(), reward, True, False, {}
+
+
+class Masked(World):
+    """Of four actions one is right, one wrong, and two are forbidden: taking one of those is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        mask = Box(0, 1, (4,), np.int8)
+        self.observation_space = Dict({"action_mask": mask, "sign": Box(-1, 1, (1,))})
+        self.action_space = Discrete(4)
+
+    def _obs(self) -> Any:
+        self.sign = int(self.np_random.integers(2))
+        self.first = int(self.np_random.integers(2)) * 2
+        mask = np.zeros(4, np.int8)
+        mask[self.first : self.first + 2] = 1
+        return {"action_mask": mask, "sign": np.float32([2 * self.sign - 1])}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action // 2 * 2 == self.first, "a forbidden action"
+        reward = float(action % 2 == self.sign)
+        return self._obs(), reward, True, False, {}
+
+
+PPO = ("ppo", "algo.lr=5e-3", "algo.steps=16", "env.num=16", "algo.batch=128", "algo.epochs=4", "algo.discount=0.9",
+       "train.members=2", "train.threads=1", "net.hidden=[16]", "net.features=16", "seed=1")  # fmt: skip
+
+
+def learnt(*words: str, rounds: int = 40) -> list[float]:
+    """Mean rewards of 64 episodes each of two members."""
+    pod = experiments.build_pod(experiments.validate(compose((*PPO, *words))))
+    pod.train(rounds)
+    assert not pod.failed.any()
+    returns = pod.evaluate([0, 1], 64).returns
+    return [float(x) for x in returns.mean(1)]
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+def test_what_is_seen(shown: str) -> None:
+    assert min(learnt("env=algos.test_spaces:World", f"env.kwargs.shown={shown}")) > 0.95
+
+
+@pytest.mark.parametrize("done", DONE)
+def test_what_is_done(done: str) -> None:
+    assert min(learnt("env=algos.test_spaces:World", f"env.kwargs.done={done}")) > 0.95
+
+
+def test_forbidden_actions_are_never_taken() -> None:
+    assert min(learnt("env=algos.test_spaces:Masked")) > 0.95
+
+
+def test_an_agent_takes_the_envs_own_observations_and_gives_its_own_actions(tmp_path: Any) -> None:
+    kwargs, short = "env.kwargs={shown: nested, done: multi-binary}", ("stop.steps=512", "eval.every=512")
+    words = (*PPO[:-1], "env=algos.test_spaces:World", kwargs, *short, "eval.episodes=4")
+    podium.train(*words, out=tmp_path / "run")
+    agent = podium.load(tmp_path / "run")
+    world = World("nested", "multi-binary")
+    obs, _ = world.reset(seed=0)
+    assert world.action_space.contains(agent.act(obs))
+    assert agent.act([obs, obs]).shape == (2, 2)
+    with pytest.raises(PodiumError, match="is not in Dict"):
+        agent.act({"a": 3})
+
+
+def test_images_stay_bytes_until_the_network(tmp_path: Any) -> None:
+    pod = experiments.build_pod(
+        experiments.validate(compose((*PPO, "env=algos.test_spaces:World", "env.kwargs.shown=image")))
+    )
+    assert pod.collector.collect()["obs"].dtype == torch.uint8
