@@ -81,7 +81,7 @@ class Player:
     def __init__(self, experiment: Experiment, name: str) -> None:
         self._experiment, self._name, env = experiment, name, experiment.env
         self.obs_space, self.action_space = experiments.spaces(env)
-        self._actions = envs.actions(env.id, env.kwargs)
+        self._actions = envs.actions(env.id, env.kwargs, env.source)
 
     def _choose(self, obs: torch.Tensor, explore: bool = False) -> torch.Tensor:
         """`[1, E, *O]` -> actions `[1, E, ...]`, as a VecEnv takes them."""

@@ -78,7 +78,7 @@ def _sorted(words: Sequence[str]) -> tuple[dict[str, Layer], list[Layer], list[d
             _add(groups, group, (word, tree))
         elif word.endswith((".yaml", ".yml")) or Path(word).is_file():
             files.append((word, config.read(Path(word))))
-        elif ":" in word or word in gym.registry:
+        elif ":" in word or word in gym.registry or word.startswith("ALE/"):
             _add(groups, "env", (word, {"env": {"id": word}}))
         else:
             allowed = f"a preset ({', '.join(known)}), a Gymnasium id, a YAML file or key=value"

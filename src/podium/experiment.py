@@ -222,7 +222,7 @@ def _spec(experiment: Experiment, members: int) -> Spec:
 def spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Of the observations and actions of an env, or why it cannot be made."""
     try:
-        return envs.describe(env.id, env.kwargs)
+        return envs.describe(env.id, env.kwargs, env.source)
     except PodiumError:
         raise
     except Exception as error:  # a user's env, or keywords that it does not take
@@ -232,10 +232,13 @@ def spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
         raise ConfigError("env.id", env.id, f"it cannot be made ({reason})") from error
 
 
-def build_env(experiment: Experiment, members: int, num: int) -> VecEnv:
+def build_env(experiment: Experiment, members: int, num: int, scored: bool = False) -> VecEnv:
+    """`scored`: as an evaluation counts, see `envs.make`."""
     env = experiment.env
     limits = Limits(env.workers, env.timeout, env.max_failures)
-    return envs.make(env.id, members, num, env.source, experiment.train.device, env.kwargs, env.measures, limits)
+    return envs.make(
+        env.id, members, num, env.source, experiment.train.device, env.kwargs, env.measures, limits, scored
+    )
 
 
 def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids: Sequence[int]) -> Algorithm:
@@ -350,4 +353,4 @@ def build_evaluator(
     """Simulators run all episodes side by side; objects of the outside world eight at a time."""
     env = experiment.env
     width = 8 if env.measures or envs.outside(env.id, episodes, env.source, env.kwargs) else episodes
-    return Evaluator(partial(build_env, experiment), seed, width, experiment.eval.max_steps, measures)
+    return Evaluator(partial(build_env, experiment, scored=True), seed, width, experiment.eval.max_steps, measures)

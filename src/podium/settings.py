@@ -21,7 +21,7 @@ class EnvSettings(Section):
 
     id: Importable = Field(description="a Gymnasium id, or module:Class or file.py:Class of your own env")
     num: int = Field(8, ge=1, description="envs of each member")
-    source: Literal["auto", "native", "mujoco", "gymnasium", "workers"] = "auto"
+    source: Literal["auto", "native", "mujoco", "atari", "gymnasium", "workers"] = "auto"
     normalise_obs: bool = False
     normalise_reward: bool = False
     kwargs: dict[str, Any] = Field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,11 @@ EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "ale_py": "atari"}  # part of an
 def resolve(id: str) -> EnvSpec | Callable[..., Any]:
     """What `id` names, or UnknownName; builds nothing."""
     module, colon, name = id.rpartition(":")
+    if id.startswith("ALE/"):
+        try:
+            importlib.import_module("ale_py")  # which registers its games
+        except ImportError as error:
+            raise MissingExtra("ale-py", "atari") from error
     if not colon:
         if id not in gym.registry:
             raise UnknownName("env.id", id, gym.registry)

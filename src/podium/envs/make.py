@@ -15,13 +15,14 @@ from podium.core.errors import ConfigError
 from podium.envs import contract
 from podium.envs.base import VecEnv
 from podium.envs.build import build, resolve
+from podium.envs.from_atari import FromAtari, game_of
 from podium.envs.from_gymnasium import FromGymnasium
 from podium.envs.mujoco_tasks import TASKS
 from podium.envs.native import SIMULATORS
 from podium.envs.objects import spaces_of
 from podium.envs.workers import Limits, Workers
 
-SOURCES = ("auto", "native", "mujoco", "gymnasium", "workers")
+SOURCES = ("auto", "native", "mujoco", "atari", "gymnasium", "workers")
 # Up to so many envs Gymnasium's objects make a PPO run over 15 % faster: its step and share of the update take 1.7 ms,
 # Acrobot's 100 operations 0.5 ms. The other simulators lose 0.1 ms at worst (1 env) and give an exact resume.
 FEW = {"Acrobot-v1": 4}
@@ -38,8 +39,12 @@ def make(
     kwargs: Mapping[str, Any] | None = None,
     measures: Sequence[str] = (),
     limits: Limits = Limits(),  # noqa: B008 (frozen)
+    scored: bool = False,
 ) -> VecEnv:
-    """`id` is Gymnasium's, or `module:Class` of an own gymnasium.Env or VecEnv; `measures` are keys of its `info`."""
+    """`id` is Gymnasium's, or `module:Class` of an own gymnasium.Env or VecEnv; `measures` are keys of its `info`.
+
+    `scored` says that what counts is the score, and not what helps to learn (Atari's clipped rewards and single lives).
+    """
     kwargs = dict(kwargs or {})
     if source not in SOURCES:
         raise ConfigError("env.source", source, f"allowed: {', '.join(SOURCES)}")
@@ -55,6 +60,8 @@ def make(
         return twin(members, envs, device)
     if _is_vec_env(target):
         return target(members, envs, device, **kwargs)  # type: ignore[no-any-return, operator]
+    if not measures and by_ale(id, source):
+        return FromAtari(id, members, envs, device, kwargs, scored)
     if not measures and batched(id, source, kwargs):
         return _batch(target, kwargs, members, envs, device)
     if source == "mujoco":
@@ -77,6 +84,11 @@ def batched(id: str, source: str, kwargs: Mapping[str, Any]) -> bool:
     return target.entry_point in TASKS and (dict(target.kwargs) | dict(kwargs)).get("render_mode") is None
 
 
+def by_ale(id: str, source: str) -> bool:
+    """Whether it is a game of Atari's, stepped by ale-py's own vector env."""
+    return source == "atari" or (source == "auto" and game_of(id) is not None)
+
+
 def in_workers(source: str) -> bool:
     """Whether objects of Gymnasium's are stepped by processes of their own; a rule for `auto` would stand here."""
     return source == "workers"
@@ -84,7 +96,7 @@ def in_workers(source: str) -> bool:
 
 def outside(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
     """Whether they would be objects of Gymnasium's, stepped one by one."""
-    found = simulated(id, count, source, kwargs) or batched(id, source, kwargs)
+    found = simulated(id, count, source, kwargs) or batched(id, source, kwargs) or by_ale(id, source)
     return not found and not _is_vec_env(resolve(id))
 
 
@@ -96,13 +108,15 @@ def make_one(id: str, kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, A
     return build(target, dict(kwargs or {}))
 
 
-def describe(id: str, kwargs: Mapping[str, Any] | None = None) -> tuple[gym.Space[Any], gym.Space[Any]]:
+def describe(
+    id: str, kwargs: Mapping[str, Any] | None = None, source: str = "auto"
+) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Spaces of the observations and actions of one env, as `make` would give them."""
     target, kwargs = resolve(id), dict(kwargs or {})
     if id in SIMULATORS and not kwargs:
         return SIMULATORS[id].obs_space, SIMULATORS[id].action_space
-    if _is_vec_env(target):
-        vec = target(1, 1, "cpu", **kwargs)  # type: ignore[operator]
+    if _is_vec_env(target) or by_ale(id, source):
+        vec = make(id, 1, 1, source, "cpu", kwargs)
         vec.close()
         return vec.obs_space, vec.action_space
     env = build(target, kwargs)
@@ -110,11 +124,11 @@ def describe(id: str, kwargs: Mapping[str, Any] | None = None) -> tuple[gym.Spac
     return spaces_of(env)
 
 
-def actions(id: str, kwargs: Mapping[str, Any] | None = None) -> Actions:
+def actions(id: str, kwargs: Mapping[str, Any] | None = None, source: str = "auto") -> Actions:
     """How what members choose becomes what an env of this id takes."""
     target = resolve(id)
-    if id in SIMULATORS or _is_vec_env(target):
-        return Actions(describe(id, kwargs)[1])
+    if id in SIMULATORS or _is_vec_env(target) or by_ale(id, source):
+        return Actions(describe(id, kwargs, source)[1])
     env = build(target, dict(kwargs or {}))
     env.close()
     return Actions(env.action_space)
