@@ -105,9 +105,13 @@ PPO = ("ppo", "algo.lr=5e-3", "algo.steps=16", "env.num=16", "algo.batch=128", "
        "train.members=2", "train.threads=1", "net.hidden=[16]", "net.features=16", "seed=1")  # fmt: skip
 
 
-def learnt(*words: str, rounds: int = 40) -> list[float]:
+REPLAY = ("algo.lr=5e-3", "env.num=16", "algo.updates=0.2", "algo.batch=64", "algo.discount=0.9", "algo.warmup=64",
+          "algo.tau=0.1", "replay.capacity=2000", *PPO[7:])  # fmt: skip
+
+
+def learnt(*words: str, plan: tuple[str, ...] = PPO, rounds: int = 40) -> list[float]:
     """Mean rewards of 64 episodes each of two members."""
-    pod = experiments.build_pod(experiments.validate(compose((*PPO, *words))))
+    pod = experiments.build_pod(experiments.validate(compose((*plan, *words))))
     pod.train(rounds)
     assert not pod.failed.any()
     returns = pod.evaluate([0, 1], 64).returns
@@ -124,8 +128,19 @@ def test_what_is_done(done: str) -> None:
     assert min(learnt("env=algos.test_spaces:World", f"env.kwargs.done={done}")) > 0.95
 
 
-def test_forbidden_actions_are_never_taken() -> None:
-    assert min(learnt("env=algos.test_spaces:Masked")) > 0.95
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "dqn", "sac-discrete"])
+def test_forbidden_actions_are_never_taken(algo: str) -> None:
+    plan, rounds = (PPO, 40) if algo in ("ppo", "a2c") else ((algo, *REPLAY), 80)
+    if algo == "a2c":
+        plan, rounds = ("a2c", *(word for word in PPO[1:] if "batch" not in word and "epochs" not in word)), 120
+    assert min(learnt("env=algos.test_spaces:Masked", plan=plan, rounds=rounds)) > 0.95
+
+
+@pytest.mark.parametrize("shown", ["image", "dict-with-image", "nested"])
+@pytest.mark.parametrize("algo", ["dqn", "sac-discrete"])
+def test_what_learners_with_a_replay_see(algo: str, shown: str) -> None:
+    words = ("env=algos.test_spaces:World", f"env.kwargs.shown={shown}")
+    assert min(learnt(*words, plan=(algo, *REPLAY), rounds=80)) > 0.95
 
 
 def test_an_agent_takes_the_envs_own_observations_and_gives_its_own_actions(tmp_path: Any) -> None:

@@ -12,7 +12,7 @@ from podium.core.errors import ConfigError
 from podium.core.parts import Row
 from podium.core.streams import Streams
 from podium.nets.conv import NATURE, Conv
-from podium.nets.encoder import FORBIDDEN, Encoder
+from podium.nets.encoder import FORBIDDEN, Encoder, Mask
 from podium.nets.settings import NetSettings
 
 
@@ -104,11 +104,13 @@ def test_parts_come_side_by_side_and_the_mask_is_none_of_them() -> None:
 
 
 def test_forbidden_actions_are_never_chosen() -> None:
-    made = Encoder(Streams(0, range(2)).agent, Row(SPACE), NetSettings(features=16))
+    mask = Mask(Row(SPACE))
     x, logits = rows(2), torch.zeros(2, 2, 3)
     first = next(part for part in Row(SPACE).parts if part.mask).first
     x[..., first : first + 3] = torch.tensor([0.0, 1.0, 1.0])
     x[1, 1, first : first + 3] = 0
-    out = made.allowed(logits, x)
+    out = mask(logits, x)
     assert out[0, 0].tolist() == [pytest.approx(FORBIDDEN), 0, 0] and out[1, 1].tolist() == [0, 0, 0]
     assert out.softmax(-1)[0, 0, 0] == 0
+    assert mask.choose(torch.tensor([[0.0, 0.49], [0.5, 0.99]]), 3, x).tolist() == [[1, 1], [2, 2]]
+    assert Mask(Row(SPACE).source["speed"]).choose(torch.tensor([[0.0, 0.99]]), 3, x).tolist() == [[0, 2]]

@@ -24,6 +24,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.critics import Critics, CriticSettings
+from podium.nets.encoder import Mask
 from podium.nets.settings import NetSettings
 from podium.ops import ensemble
 from podium.ops.shape import per_member
@@ -77,32 +78,34 @@ class DQN(OffPolicy):
         streams: Streams,
         critic: CriticSettings,
     ) -> None:
-        super().__init__(spec, settings, genes)
+        super().__init__(spec, settings, genes, images=True)
+        self._mask = Mask(spec.obs)
         self._actions, agent = int(spec.action.n), streams.agent  # type: ignore[attr-defined]
         self._head = _head(settings, spec.device)
         outputs = (self._actions + settings.dueling) * self._head.atoms
-        self.critics = Critics(agent, net, critic, self.size, outputs, spec.device)
+        self.critics = Critics(agent, net, critic, self.size, outputs, spec.device, spec.obs)
         self._dice = Block(lambda: random.uniform(agent, ahead(2 * spec.envs), 2, spec.envs).to(spec.device))
         self.blocks = {"act": self._dice, "subset": self.critics.drawn}
 
     @torch.no_grad()
     def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
         """`[M, E, *O]` -> actions `[M, E]`, epsilon-greedy or greedy."""
-        greedy = self._values(obs).argmax(-1)
+        seen = self.inputs(obs)
+        greedy = self._values(seen).argmax(-1)
         if not explore:
             return {"action": greedy}, carry
         chance, which = self._dice.next().unbind(1)
-        anyone = (which * self._actions).long().clamp_(max=self._actions - 1)
+        anyone = self._mask.choose(which, self._actions, seen)
         return {"action": torch.where(chance < per_member(self._epsilon(), chance), anyone, greedy)}, carry
 
     def propose(self, obs: Tensor) -> dict[str, Tensor]:
-        values = self._values(obs)
+        values = self._values(self.inputs(obs))
         return {"action": values.argmax(-1), "values": values}
 
-    def _values(self, obs: Tensor) -> Tensor:
+    def _values(self, seen: Tensor) -> Tensor:
         """`[M, E, A]`"""
-        q = self._head.mean(self._returns(self.critics.online(self.inputs(obs))))
-        return ensemble.combine(q, self.critics.settings.policy)
+        q = self._head.mean(self._returns(self.critics.online(seen)))
+        return self._mask(ensemble.combine(q, self.critics.settings.policy), seen)
 
     def _epsilon(self) -> Tensor:
         """How often each member acts at random now, `[M]`: always while warming up, then along its schedule."""
@@ -156,9 +159,9 @@ class DQN(OffPolicy):
         obs, critics, head = self.inputs(batch["next_obs"]), self.critics, self._head
         after = self._returns(critics.next_values(obs))
         if self.settings.double:
-            values = ensemble.combine(head.mean(self._returns(critics.online(obs))), critics.settings.policy)
+            values = self._values(obs)
         else:
-            values = critics.bootstrap(head.mean(after))
+            values = self._mask(critics.bootstrap(head.mean(after)), obs)
         best = values.argmax(-1)[:, None, :, None, None]
         x = head.combine(torch.take_along_dim(after, best, -2).squeeze(-2), critics.how)
         return head.backup(x, self.reward(batch), batch["decay"])

@@ -78,9 +78,10 @@ class OffPolicy:
     needs: Literal["replay"] = "replay"
     critics: Critics
 
-    def __init__(self, spec: Spec, settings: OffPolicySettings, genes: dict[str, Tensor]) -> None:
+    def __init__(self, spec: Spec, settings: OffPolicySettings, genes: dict[str, Tensor], images: bool = False) -> None:
+        """`images`: whether its networks take them as they are."""
         self.settings, self.genes = settings, genes
-        self.inputs = Inputs(spec)
+        self.inputs = Inputs(spec, images)
         self.size = self.inputs.size
         self.return_stats = Running(spec.members, (), spec.device) if spec.normalise_reward else None
         self.carried = torch.zeros(spec.members, spec.envs, device=spec.device)

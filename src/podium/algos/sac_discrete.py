@@ -23,6 +23,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.critics import CriticSettings
+from podium.nets.encoder import Mask
 from podium.nets.settings import NetSettings
 from podium.ops import ensemble
 from podium.ops.dist import Categorical
@@ -56,7 +57,8 @@ class DiscreteSAC(SoftActorCritic):
         streams: Streams,
         critic: CriticSettings,
     ) -> None:
-        super().__init__(spec, settings, genes)
+        super().__init__(spec, settings, genes, images=True)
+        self._mask = Mask(spec.obs)
         self._dist = Categorical(int(spec.action.n))  # type: ignore[attr-defined]
         actions, agent = self._dist.size, streams.agent
         self._build(agent, net, critic, actions, self.size, actions)
@@ -66,19 +68,23 @@ class DiscreteSAC(SoftActorCritic):
     @torch.no_grad()
     def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
         """`[M, E, *O]` -> actions `[M, E]`, sampled (at random while warming up), or the most likely ones."""
-        logits = self.policy(self.inputs(obs))[:, 0]
+        logits = self._logits(self.inputs(obs))
         if not explore:
             return {"action": self._dist.mode((logits,))}, carry
-        return {"action": self._dist.sample((logits.masked_fill(self.cold(logits), 0),), self._noise.next())}, carry
+        logits = self._mask(logits.masked_fill(self.cold(logits), 0), self.inputs(obs))
+        return {"action": self._dist.sample((logits,), self._noise.next())}, carry
 
     @torch.no_grad()
     def propose(self, obs: Tensor) -> dict[str, Tensor]:
-        logits = self.policy(self.inputs(obs))[:, 0]
+        logits = self._logits(self.inputs(obs))
         return {"action": self._dist.mode((logits,)), "logits": logits}
+
+    def _logits(self, seen: Tensor) -> Tensor:
+        return self._mask(self.policy(seen)[:, 0], seen)
 
     def _target(self, batch: Batch, alpha: Tensor, noise: tuple[Tensor, ...]) -> Tensor:
         obs = self.inputs(batch["next_obs"])
-        logp = self.policy(obs)[:, 0].log_softmax(-1)
+        logp = self._logits(obs).log_softmax(-1)
         q = self.critics.bootstrap(self.critics.next_values(obs))
         soft = (logp.exp() * (q - per_member(alpha, logp) * logp)).sum(-1)
         return torch.addcmul(self.reward(batch), batch["decay"], soft)
@@ -97,7 +103,7 @@ class DiscreteSAC(SoftActorCritic):
     ) -> dict[str, Tensor]:
         """By the logits, J = Σ π f has the gradient π (f - J)."""
         logits, pull = self.policy.vjp(obs)
-        logp = logits[:, 0].log_softmax(-1)
+        logp = self._mask(logits[:, 0], obs).log_softmax(-1)
         p = logp.exp()
         f = per_member(alpha, logp) * logp - ensemble.combine(q, self.critics.settings.policy)
         cost = (p * f).sum(-1, keepdim=True)

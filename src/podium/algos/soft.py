@@ -53,16 +53,17 @@ class SoftActorCritic(OffPolicy):
 
     settings: SoftSettings
 
-    def __init__(self, spec: Spec, settings: SoftSettings, genes: dict[str, Tensor]) -> None:
-        super().__init__(spec, settings, genes)
+    def __init__(self, spec: Spec, settings: SoftSettings, genes: dict[str, Tensor], images: bool = False) -> None:
+        super().__init__(spec, settings, genes, images)
+        self._space = spec.obs if images else None
         self.temperature = Temperature(genes, settings.learn_temperature)
 
     def _build(
         self, agent: Generators, net: NetSettings, critic: CriticSettings, n_policy: int, n_in: int, n_out: int
     ) -> None:
         device = self.acted.device
-        self.policy = Towers(agent, net, self.size, n_policy, device=device)
-        self.critics = Critics(agent, net, critic, n_in, n_out, device)
+        self.policy = Towers(agent, net, self.size, n_policy, device=device, space=self._space)
+        self.critics = Critics(agent, net, critic, n_in, n_out, device, self._space)
         self.policy_adam = Adam(self.policy.params)
         self.blocks["subset"] = self.critics.drawn
 

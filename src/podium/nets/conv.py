@@ -5,6 +5,7 @@ On a CPU a loop over members with channels last is faster than one grouped convo
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
@@ -62,6 +63,12 @@ class Conv:
         weight = torch.stack([orthogonal(flat, math.sqrt(2), g).view(shape) for g in generators])
         bias = torch.zeros(len(generators), shape[0])
         self.params += [weight.to(device).requires_grad_(), bias.to(device).requires_grad_()]
+
+    def twin(self) -> Conv:
+        """One of its own with the same weights: a target's."""
+        other = copy.copy(self)
+        other.params = [p.detach().clone().requires_grad_() for p in self.params]
+        return other
 
     def __call__(self, image: Tensor) -> Tensor:
         *convs, (weight, bias) = zip(self.params[::2], self.params[1::2], strict=True)

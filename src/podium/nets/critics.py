@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from gymnasium import Space
 from pydantic import Field
 from torch import Tensor
 
@@ -50,9 +51,10 @@ class Critics:
         n_in: int,
         n_out: int = 1,
         device: torch.device | None = None,
+        space: Space[Any] | None = None,
     ) -> None:
         self.settings = settings
-        self.online = Towers(generators, net, n_in, n_out, settings.count, device)
+        self.online = Towers(generators, net, n_in, n_out, settings.count, device, space)
         self.target = self.online.twin()
         self.optimiser = Adam(self.online.params)
         self.drawn = Block(lambda: streams.uniform(generators, DRAWN, settings.count).to(device))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -26,7 +27,6 @@ class Encoder:
     ) -> None:
         parts = parts_of(space)
         self._alone, conv = len(parts) == 1, settings.module is None
-        self._mask = next((part for part in parts if part.mask), None)
         self._plain = [part for part in parts if not part.mask and not (part.image and conv)]
         self._images = [
             (part, Conv(generators, part.shape, settings.conv, settings.features, device))
@@ -43,12 +43,38 @@ class Encoder:
         seen += [conv(_of(part, obs).unflatten(-1, part.shape)) for part, conv in self._images]
         return torch.cat(seen, -1)
 
-    def allowed(self, logits: Tensor, obs: Tensor) -> Tensor:
-        """Without the actions that the observation's mask forbids; one that forbids all is ignored."""
-        if self._mask is None:
+    def twin(self) -> Encoder:
+        """One of its own with the same weights: a target's."""
+        other = copy.copy(self)
+        other._images = [(part, conv.twin()) for part, conv in self._images]
+        other.params = [p for _, conv in other._images for p in conv.params]
+        return other
+
+
+class Mask:
+    """Which actions an observation allows; all, where its space has no part that says so."""
+
+    def __init__(self, space: Space[Any]) -> None:
+        self.part = next((part for part in parts_of(space) if part.mask), None)
+
+    def __call__(self, logits: Tensor, obs: Tensor) -> Tensor:
+        """Logits or values without those of forbidden actions; a mask that forbids all is ignored."""
+        if self.part is None:
             return logits
-        mask = _of(self._mask, obs) > 0
-        return logits.masked_fill(~mask & mask.any(-1, keepdim=True), FORBIDDEN)
+        return logits.masked_fill(~self._allowed(self.part, obs), FORBIDDEN)
+
+    def choose(self, u: Tensor, count: int, obs: Tensor) -> Tensor:
+        """One of the `count` actions that are allowed, all alike likely, from numbers `u` in [0, 1), `[M, B]`."""
+        if self.part is None:
+            return (u * count).long().clamp_(max=count - 1)
+        order = self._allowed(self.part, obs).cumsum(-1)
+        some = order[..., -1:]
+        wanted = (u.unsqueeze(-1) * some).long().clamp_(max=some - 1) + 1
+        return (order >= wanted).int().argmax(-1)
+
+    def _allowed(self, part: Part, obs: Tensor) -> Tensor:
+        mask = _of(part, obs) > 0
+        return mask | ~mask.any(-1, keepdim=True)
 
 
 def _of(part: Part, row: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from podium.core.imports import named
 from podium.core.spec import Spec
 from podium.core.streams import Generators
 from podium.core.tree import Tree
-from podium.nets.encoder import Encoder
+from podium.nets.encoder import Encoder, Mask
 from podium.nets.mlp import Mlp
 from podium.nets.settings import NetSettings
 from podium.nets.user import Factory, Stacked
@@ -24,7 +24,7 @@ class PolicyCritic:
 
     def __init__(self, spec: Spec, settings: NetSettings, generators: Generators, log_std: float = 0.0) -> None:
         self.dist = of_space(spec.action, log_std)
-        self._encoder = Encoder(generators, spec.obs, settings, spec.device)
+        self._encoder, self._mask = Encoder(generators, spec.obs, settings, spec.device), Mask(spec.obs)
         n_in = self._encoder.size
         self._user: tuple[Stacked, Stacked] | None = None
         self.autograd = settings.module is not None or bool(self._encoder.params)  # whether `vjp` needs autograd
@@ -70,13 +70,13 @@ class PolicyCritic:
         else:
             policy, value = (net(seen) for net in self._user)
             extra = [self._extra] if self.dist.extra else []
-        return (self._encoder.allowed(policy, obs), *extra), value.squeeze(-1)
+        return (self._mask(policy, obs), *extra), value.squeeze(-1)
 
     def vjp(self, obs: Tensor) -> tuple[Params, Tensor, Callable[[Params, Tensor], None]]:
         """Parameters, values `[M, B]`, and a function that takes the gradients of both and sets `.grad`."""
         if not self.autograd:
             (policy, value, *extra), pull_mlp = self._mlp.vjp(self._encoder(obs))
-            policy = self._encoder.allowed(policy, obs)
+            policy = self._mask(policy, obs)
             return (policy, *extra), value.squeeze(-1), lambda g, g_value: pull_mlp(g[0], g_value.unsqueeze(-1), *g[1:])
         params, value = self(obs)
 
@@ -91,7 +91,7 @@ class PolicyCritic:
         """The policy alone: all that acting needs."""
         seen = self._encoder(obs)
         out = self._mlp.tower(0, seen) if self._user is None else self._user[0](seen)
-        out = self._encoder.allowed(out, obs)
+        out = self._mask(out, obs)
         return (out, self._extra) if self.dist.extra else (out,)
 
     def value(self, obs: Tensor) -> Tensor:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from gymnasium import Space
 from torch import Tensor
 
 from podium.core.errors import ConfigError
 from podium.core.imports import named
+from podium.core.parts import parts_of
 from podium.core.streams import Generators
 from podium.core.tree import Tree
+from podium.nets.encoder import Encoder
 from podium.nets.mlp import Mlp
 from podium.nets.settings import NetSettings
 from podium.nets.user import Factory, Stacked
@@ -21,7 +25,7 @@ PullInput = Callable[[Tensor], Tensor]
 
 
 class Towers:
-    """`[M, B, I]` -> `[M, N, B, A]`."""
+    """`[M, B, I]` -> `[M, N, B, A]`; observations of `space`, if there is one, through an encoder that all N share."""
 
     def __init__(
         self,
@@ -31,8 +35,14 @@ class Towers:
         n_out: int,
         towers: int = 1,
         device: torch.device | None = None,
+        space: Space[Any] | None = None,
     ) -> None:
-        self.autograd = settings.module is not None  # whether `vjp` needs autograd
+        self._encoder = None
+        if space is not None and (len(parts_of(space)) > 1 or parts_of(space)[0].image):
+            self._encoder = Encoder(generators, space, settings, device)
+            n_in = self._encoder.size
+        encoding = self._encoder.params if self._encoder is not None else []
+        self.autograd = settings.module is not None or bool(encoding)  # whether `vjp` needs autograd
         self._net: Mlp | Stacked
         if settings.module is None:
             self._net = Mlp(
@@ -47,12 +57,21 @@ class Towers:
             factory: Factory = named("net.module", settings.module)
             self._net = Stacked(generators, factory, n_in, n_out, device, towers)
             self._try(settings.module, torch.zeros(len(generators), 2, n_in, device=device), (towers, 2, n_out))
-        self.params = self._net.params
+        self.params = [*self._net.params, *encoding]
+
+    def _seen(self, x: Tensor) -> Tensor:
+        return x if self._encoder is None else self._encoder(x)
+
+    def _all(self, x: Tensor) -> Tensor:
+        """All of them, under autograd."""
+        seen = self._seen(x)
+        return torch.stack(self._net(seen), 1) if isinstance(self._net, Mlp) else self._net(seen)
 
     def _try(self, name: str, x: Tensor, wanted: tuple[int, ...]) -> None:
         """Refuse a module that cannot be stacked, before anything has begun."""
         try:
-            shape = tuple(self(x).shape[1:])
+            with torch.no_grad():
+                shape = tuple(self._net(x).shape[1:])  # type: ignore[union-attr]
         except Exception as error:
             raise ConfigError("net.module", name, f"it cannot be run as a stack ({error})") from error
         if shape != wanted:
@@ -61,15 +80,15 @@ class Towers:
 
     def __call__(self, x: Tensor) -> Tensor:
         """All of them, without gradient."""
-        if isinstance(self._net, Mlp):
-            return self._net.together(x)
         with torch.no_grad():
-            return self._net(x)
+            seen = self._seen(x)
+            return self._net.together(seen) if isinstance(self._net, Mlp) else self._net(seen)
 
     def some(self, x: Tensor, which: Tensor) -> Tensor:
         """Of each member the towers `which[M, S]`, without gradient: `[M, S, B, A]`."""
         if isinstance(self._net, Mlp):
-            return self._net.together(x, which)
+            with torch.no_grad():
+                return self._net.together(self._seen(x), which)
         return torch.take_along_dim(self(x), which[:, :, None, None], 1)
 
     def input_vjp(self, x: Tensor, first: bool = False) -> tuple[Tensor, PullInput]:
@@ -82,9 +101,9 @@ class Towers:
 
     def vjp(self, x: Tensor) -> tuple[Tensor, Pull]:
         """All of them, and a function that takes the output's gradient and sets `.grad` of the weights, once."""
-        if isinstance(self._net, Mlp):
-            return self._net.together_vjp(x)
-        out = self._net(x)
+        if not self.autograd:
+            return self._net.together_vjp(self._seen(x))  # type: ignore[union-attr]
+        out = self._all(x)
 
         def pull(g: Tensor) -> None:
             wanted = [p for p in self.params if p.requires_grad]
@@ -98,7 +117,8 @@ class Towers:
         """A network of its own with the same weights: a target."""
         other = copy.copy(self)
         other._net = self._net.twin()
-        other.params = other._net.params
+        other._encoder = None if self._encoder is None else self._encoder.twin()
+        other.params = [*other._net.params, *(other._encoder.params if other._encoder is not None else [])]
         return other
 
     def finite(self) -> Tensor:
