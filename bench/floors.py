@@ -555,8 +555,8 @@ FLOORS = [
         "a population equals its members apart, every algorithm",
         "1e-5",
         "-",
-        "pytest tests/test_population.py",
-        [tested("population", "tests/test_population.py")],
+        "pytest tests/test_population.py tests/test_replay_population.py",
+        [tested("population", "tests/test_population.py", "tests/test_replay_population.py")],
         lambda results: gap(results, 1e-5, 1e-5),
     ),
     Floor(

@@ -27,6 +27,18 @@ def population() -> dict[str, float]:
         name = test.PLANS[plan][0]
         for updates, replay in ((3, True), (1, False)):
             worst[name] = max(worst[name], *test.differences(plan, env, updates, normalise, replay))
+    return worst | with_a_replay()
+
+
+def with_a_replay() -> dict[str, float]:
+    """The same of the learners with a replay."""
+    test: Any = importlib.import_module("test_replay_population")
+    worst: dict[str, float] = {}
+    for plan, normalise in itertools.product(test.PLANS, (False, True)):
+        name, settings = test.PLANS[plan]
+        for rounds, recorded in ((3, True), (settings.get("target_every", 1), False)):
+            found = test.differences(plan, rounds, normalise, recorded)
+            worst[name] = max(worst.get(name, 0.0), *found)
     return worst
 
 
