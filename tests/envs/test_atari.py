@@ -1,0 +1,67 @@
+"""Atari by ale-py's vector env: names, images, episodes that end and go on, and what an evaluation overrides."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from podium.core.errors import ConfigError
+from podium.core.streams import Streams
+from podium.envs.from_atari import FromAtari, game_of
+from podium.envs.make import describe, make
+
+
+def test_a_game_has_two_names() -> None:
+    assert game_of("ALE/SpaceInvaders-v5") == "space_invaders" and game_of("ALE/Pong-v5") == "pong"
+    assert game_of("Pong-v4") is None and game_of("CartPole-v1") is None
+
+
+def test_what_is_seen_and_done() -> None:
+    obs, action = describe("ALE/Breakout-v5")
+    assert obs == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8) and action == gym.spaces.Discrete(4)
+    env = make("ALE/Breakout-v5", 2, 2)
+    assert isinstance(env, FromAtari)
+    seen = env.reset(Streams(0, [0, 1]))
+    assert seen.shape == (2, 2, 4, 84, 84) and seen.dtype == torch.uint8
+    env.close()
+
+
+def play(*, steps: int, streams: Streams, scored: bool = False, **kwargs: object) -> tuple[list[torch.Tensor], int]:
+    """Rewards of random play in two envs, and how many episodes ended."""
+    env = FromAtari("ALE/Breakout-v5", 1, 2, "cpu", kwargs, scored)
+    env.reset(streams)
+    g, rewards, ends = torch.Generator().manual_seed(0), [], 0
+    total, length = torch.zeros(1, 2), torch.zeros(1, 2)
+    for _ in range(steps):
+        step = env.step(torch.randint(4, (1, 2), generator=g))
+        done = step.terminated | step.truncated
+        total, length = total + step.reward, length + 1
+        assert torch.equal(step.obs[~done], step.last[~done])
+        if done.any():
+            assert (step.obs != step.last).flatten(2).any(2)[done].all(), "the end is kept, the start is shown"
+            assert torch.equal(step.episode.reward[done], total[done])
+            assert torch.equal(step.episode.length[done], length[done])
+        total, length, ends = total * ~done, length * ~done, ends + int(done.sum())
+        rewards.append(step.reward.clone())
+    env.close()
+    return rewards, ends
+
+
+def test_episodes_end_go_on_and_are_counted_and_lives_may_be_episodes() -> None:
+    whole, one_life = (play(steps=250, streams=Streams(0, [0]), episodic_life=flag)[1] for flag in (False, True))
+    assert 0 < whole < one_life
+    assert play(steps=250, streams=Streams(0, [0]), episodic_life=True, scored=True)[1] == whole
+
+
+def test_streams_decide() -> None:
+    one, same, other = (play(steps=120, streams=Streams(seed, [0]))[0] for seed in (0, 0, 1))
+    assert all(map(torch.equal, one, same)) and not all(map(torch.equal, one, other))
+
+
+def test_wrong_settings_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"env.kwargs.frame_skip: 3.*frameskip"):
+        make("ALE/Pong-v5", 1, 1, kwargs={"frame_skip": 3})
+    with pytest.raises(ConfigError, match=r"env.id: 'CartPole-v1'.*ALE/"):
+        make("CartPole-v1", 1, 1, source="atari")
