@@ -18,8 +18,8 @@ from podium.core import config, hyper
 PAGE = Path(__file__).parent / "config.md"
 MEANING = {
     "seed": "all random numbers of the run follow from it and the members' ids",
-    "env.source": "`native`: on tensors; `mujoco`, `atari`: batches of their own; `gymnasium`: its own objects; `workers`: "
-    "those in processes of their own; `auto`: see [environments](environments.md)",
+    "env.source": "`native`: on tensors; `mujoco`, `atari`: batches of their own; `gymnasium`: its own objects; "
+    "`workers`: those in processes of their own; `auto`: see [environments](environments.md)",
     "env.normalise_obs": "shift and scale observations by their running mean and deviation, for each member",
     "env.normalise_reward": "divide rewards by the running deviation of the return, for each member",
     "env.kwargs": "keywords for the env's constructor",
