@@ -136,6 +136,13 @@ class Thermometer(gym.Env[Any, Any]):
         return np.float32(self.np_random.random()), float(action), self.np_random.random() < 0.1, False, {}
 
 
+class Note(gym.Env[Any, Any]):
+    """Its observations are texts."""
+
+    observation_space = gym.spaces.Text(3)
+    action_space = gym.spaces.Discrete(2)
+
+
 class Broken(CartPole):
     """An env that cannot be made."""
 

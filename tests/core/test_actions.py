@@ -15,7 +15,7 @@ CASES: list[tuple[Space, Space, list, list]] = [
     (spaces.MultiBinary(3), spaces.MultiDiscrete([2, 2, 2]), [[1, 0, 1]], [[1, 0, 1]]),
     (spaces.MultiBinary([2, 1]), spaces.MultiDiscrete([2, 2]), [[1, 0]], [[[1], [0]]]),
     (spaces.Box(-1, 1, (2, 1)), spaces.Box(-1, 1, (2,)), [[0.5, -3.0]], [[[0.5], [-1.0]]]),
-    (spaces.Box(-1, 1, (), np.float64), spaces.Box(-1, 1, (1,)), [[0.25]], [0.25]),
+    (spaces.Box(-1, 1, (), np.float64), spaces.Box(-1, 1, (1,), np.float64), [[0.25]], [0.25]),
     (spaces.Box(1, 2, (1,)), spaces.Box(1, 2, (1,)), [[np.nan], [1.5]], [[1.0], [1.5]]),
 ]
 

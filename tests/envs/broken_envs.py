@@ -88,7 +88,7 @@ class Odd(gym.Env[Any, Any]):
     def __init__(self, rule: str = "none") -> None:
         self.rule = rule
         self.observation_space = spaces.Box(-1, 1, (2,), np.float32)
-        self.action_space = spaces.MultiBinary(2) if rule == "action" else spaces.Discrete(2)
+        self.action_space = spaces.Dict(a=spaces.Discrete(2)) if rule == "action" else spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         obs = np.zeros(2, np.float32)

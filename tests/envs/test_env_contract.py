@@ -30,7 +30,7 @@ RULES = {
     "array": "the reward has to be a finite number, not ndarray",
     "flag": "terminated has to be True or False, not str",
     "raise": "step raised ValueError: no licence",
-    "action": "its actions are MultiBinary",
+    "action": "its actions are Dict",
 }
 
 

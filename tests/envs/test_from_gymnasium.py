@@ -182,7 +182,7 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
         make("Blackjack-v1", 1, 1, "native")
     with pytest.raises(ConfigError, match=r"env.kwargs"):
         make("CartPole-v1", 1, 1, "native", kwargs={"sutton_barto_reward": True})
-    with pytest.raises(ConfigError, match=r"env.source: 'fast'.*auto, native, mujoco, gymnasium"):
+    with pytest.raises(ConfigError, match=r"env.source: 'fast'.*auto, native, mujoco, atari, gymnasium"):
         make("CartPole-v1", 1, 1, "fast")
 
 

@@ -26,8 +26,7 @@ class Actions:
         elif isinstance(source, MultiBinary):
             self.space = MultiDiscrete([2] * int(np.prod(source.shape)))
         elif isinstance(source, Box) and np.issubdtype(source.dtype, np.floating):
-            low, high = source.low.reshape(-1), source.high.reshape(-1)
-            self.space = Box(low.astype(np.float32), high.astype(np.float32))
+            self.space = Box(source.low.reshape(-1), source.high.reshape(-1), dtype=source.dtype)
         else:
             raise TypeError(f"{source}: {ALLOWED} of floats can be used")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,10 +19,7 @@ def resolve(id: str) -> EnvSpec | Callable[..., Any]:
     """What `id` names, or UnknownName; builds nothing."""
     module, colon, name = id.rpartition(":")
     if id.startswith("ALE/"):
-        try:
-            importlib.import_module("ale_py")  # which registers its games
-        except ImportError as error:
-            raise MissingExtra("ale-py", "atari") from error
+        atari()
     if not colon:
         if id not in gym.registry:
             raise UnknownName("env.id", id, gym.registry)
@@ -35,6 +31,15 @@ def resolve(id: str) -> EnvSpec | Callable[..., Any]:
     if not callable(target) and not isinstance(target, EnvSpec):
         raise ConfigError("env.id", id, "a class or function that makes an env is allowed")
     return target  # type: ignore[no-any-return]
+
+
+def atari() -> Any:
+    """ale-py, which registers its games when it is imported."""
+    try:
+        import ale_py.vector_env
+    except ImportError as error:
+        raise MissingExtra("ale-py", "atari") from error
+    return ale_py
 
 
 def build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.Env[Any, Any]:

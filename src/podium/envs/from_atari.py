@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.vector import AutoresetMode
 
 from podium.core import machine
-from podium.core.errors import ConfigError, MissingExtra
+from podium.core.errors import ConfigError
+from podium.envs.build import atari
 from podium.envs.from_vector import Array, FromVector
 
 OPTIONS = {
@@ -59,14 +61,9 @@ class FromAtari(FromVector):
         unknown = [name for name in kwargs if name not in OPTIONS]
         if unknown:
             raise ConfigError(f"env.kwargs.{unknown[0]}", kwargs[unknown[0]], f"one of {', '.join(OPTIONS)}")
-        try:
-            from ale_py.vector_env import AtariVectorEnv
-            from gymnasium.vector import AutoresetMode
-        except ImportError as error:
-            raise MissingExtra("ale-py", "atari") from error
         options = {**OPTIONS, **kwargs, **(SCORED if scored else {})}
         threads = min(machine.cores(), members * envs)
-        self._vector = AtariVectorEnv(
+        self._vector = atari().vector_env.AtariVectorEnv(
             game, members * envs, num_threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options
         )
         self.obs_space, self.action_space = self._vector.single_observation_space, self._vector.single_action_space
