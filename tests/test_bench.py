@@ -151,14 +151,14 @@ def test_the_default_plan_is_what_sb3_defaults_to() -> None:
 
 
 def test_the_same_envs_are_those_of_sb3_but_for_its_monitor() -> None:
-    from podium.envs import make
+    import worlds
 
     def wrappers(env: Any) -> list[str]:
         names = [type(env).__name__]
         return names + (wrappers(env.env) if hasattr(env, "env") else [])
 
     theirs = wrappers(_agents.sb3_model(_agents.RL_ZOO).env.envs[0])
-    ours = [wrappers(env) for env in make.make(_agents.SAME_ENVS, 1, 2)._objects._objects]
+    ours = [wrappers(env) for env in worlds.make(_agents.SAME_ENVS, 1, 2)._objects._objects]
     assert theirs[0] == "Monitor" and ours == [theirs[1:]] * 2
 
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import podium
+import worlds
 from podium import experiment as experiments
 from podium.compose import compose
 from podium.core import tree
 from podium.core.errors import PodiumError
 from podium.core.streams import Streams
-from podium.envs import make as envs
+from podium.envs.base import VecEnv
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 FEW = ["train.threads=1", "stop.steps=1024", "eval.every=512", "eval.episodes=2"]
@@ -71,7 +72,7 @@ WORDS = ["ppo", "train.members=2", "env.num=3", "algo.steps=8", "algo.batch=24",
 WORDS += ["algo.anneal=[lr]", "stop.steps=200", "algo.lr={each: [1e-3, 1e-2]}"]
 
 
-def drive(stack: podium.Stack, env: envs.VecEnv, obs: np.ndarray, updates: int, flat: bool) -> np.ndarray:
+def drive(stack: podium.Stack, env: VecEnv, obs: np.ndarray, updates: int, flat: bool) -> np.ndarray:
     """A user's loop over a VecEnv, in numpy."""
     for _ in range(updates):
         while not stack.ready:
@@ -90,7 +91,7 @@ def test_a_stack_in_an_own_loop_equals_a_pod(id: str, flat: bool) -> None:
     updates = 4 if id == "CartPole-v1" else 27
     pod = experiments.build_pod(experiments.validate(compose([id, *WORDS])))
     pod.train(updates)
-    stack, env = podium.Stack(id, *WORDS), envs.make(id, 2, 3)
+    stack, env = podium.Stack(id, *WORDS), worlds.make(id, 2, 3)
     obs = env.reset(Streams(0, range(2))).numpy().copy()
     drive(stack, env, obs, updates, flat)
     theirs, ours = tree.flatten(pod.algorithm.learnt()), tree.flatten(stack.algorithm.learnt())
@@ -99,14 +100,14 @@ def test_a_stack_in_an_own_loop_equals_a_pod(id: str, flat: bool) -> None:
 
 
 def test_a_saved_stack_goes_on(tmp_path: Path) -> None:
-    one, env = podium.Stack("CartPole-v1", *WORDS), envs.make("CartPole-v1", 2, 3)
+    one, env = podium.Stack("CartPole-v1", *WORDS), worlds.make("CartPole-v1", 2, 3)
     obs = drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 1, False)
     one.save(tmp_path / "stack.safetensors")
     two = podium.Stack("CartPole-v1", *WORDS)
     two.load(tmp_path / "stack.safetensors", goes_on=True)
     state = env.state()
     assert state is not None
-    again = envs.make("CartPole-v1", 2, 3)
+    again = worlds.make("CartPole-v1", 2, 3)
     again.reset(Streams(0, range(2)))
     again.load(tree.clone(state))
     drive(one, env, obs, 1, False)

@@ -18,10 +18,10 @@ from podium.algos.base import AlgoSettings
 from podium.core import tree
 from podium.core.hyper import GeneValue, gene
 from podium.core.imports import Importable
+from podium.envs.settings import EnvSettings
 from podium.evolve.turn import Refill, Task
 from podium.guests.sb3 import SB3PPO, SB3PPOSettings
 from podium.roles.guests import GuestPod
-from podium.settings import EnvSettings
 from podium.store.ledger import Ledger
 
 GENES = {"lr": 1e-3, "discount": 0.98, "lam": 0.9, "clip": 0.2, "entropy": 0.01, "critic": 0.5, "max_norm": 0.5}

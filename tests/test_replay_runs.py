@@ -15,6 +15,7 @@ import yaml
 
 import podium
 import whole
+import worlds
 from killing import killed_and_resumed
 from podium import experiment as experiments
 from podium.compose import compose
@@ -23,7 +24,6 @@ from podium.core.errors import PodiumError
 from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.ensemble import ensemble
-from podium.envs import make as envs
 from podium.envs.base import VecEnv
 from podium.evolve.turn import Refill
 from podium.pod_node import forgotten
@@ -370,10 +370,10 @@ def test_a_stack_in_an_own_loop_equals_a_pod_and_goes_on_from_a_file(name: str, 
     mine, id = words(name), RUNS[name][0]
     pod = experiments.build_pod(experiments.validate(compose(mine)))
     pod.train(60)
-    one, env = podium.Stack(*mine), envs.make(id, 2, 4)
+    one, env = podium.Stack(*mine), worlds.make(id, 2, 4)
     obs = drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 45)
     one.save(tmp_path / "stack.safetensors")
-    two, again = podium.Stack(*mine), envs.make(id, 2, 4)
+    two, again = podium.Stack(*mine), worlds.make(id, 2, 4)
     two.load(tmp_path / "stack.safetensors", goes_on=True)
     again.reset(Streams(0, range(2)))
     again.load(tree.clone(env.state()))
@@ -389,7 +389,7 @@ def test_a_stack_in_an_own_loop_equals_a_pod_and_goes_on_from_a_file(name: str, 
 def test_a_stack_whose_envs_begin_anew_joins_no_episodes(goes_on: bool, tmp_path: Path) -> None:
     """What an n-step return sums up ends where the stack was loaded."""
     mine = words("rainbow")
-    one, env = podium.Stack(*mine), envs.make(RUNS["rainbow"][0], 2, 4)
+    one, env = podium.Stack(*mine), worlds.make(RUNS["rainbow"][0], 2, 4)
     drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 20)
     one.save(tmp_path / "stack.safetensors")
     two = podium.Stack(*mine)
@@ -402,7 +402,7 @@ def test_a_stack_whose_envs_begin_anew_joins_no_episodes(goes_on: bool, tmp_path
 def test_a_stack_that_lost_steps_joins_no_others(tmp_path: Path) -> None:
     """Steps that were stored and not learnt from are not saved, so what comes next follows nothing."""
     mine = words("rainbow", "algo.steps=4")
-    one, env = podium.Stack(*mine), envs.make(RUNS["rainbow"][0], 2, 4)
+    one, env = podium.Stack(*mine), worlds.make(RUNS["rainbow"][0], 2, 4)
     obs = drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 5)
     step = env.step(torch.as_tensor(one.act(obs)))
     one.store(*(x.numpy().copy() for x in (step.reward, step.terminated, step.truncated, step.last)))

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.spaces import Discrete
@@ -17,7 +16,9 @@ from podium.algos.base import proposed
 from podium.core import config, hyper, tree
 from podium.core.errors import ConfigError, PodiumError
 from podium.core.parts import Row
+from podium.core.streams import Streams
 from podium.envs import make as envs
+from podium.envs.film import Film
 from podium.guests.base import Guest, is_guest
 from podium.settings import Experiment
 from podium.store import tensors
@@ -81,7 +82,7 @@ class Player:
     def __init__(self, experiment: Experiment, name: str) -> None:
         self._experiment, self._name, env = experiment, name, experiment.env
         self.obs_space, self.action_space = experiments.spaces(env)
-        self._actions = envs.actions(env.id, env.kwargs, env.source)
+        self._actions = envs.actions(env)
 
     def _choose(self, obs: torch.Tensor, explore: bool = False) -> torch.Tensor:
         """`[1, E, *O]` -> actions `[1, E, ...]`, as a VecEnv takes them."""
@@ -124,29 +125,25 @@ class Player:
 
     def play(self, env: str | None = None, seed: int = 0) -> Iterator[tuple[Array, float]]:
         """One episode, a step at a time: the picture, and the return so far."""
-        settings = self._world(env).env
+        film = Film(self._world(env).env)
         try:
-            world = envs.make_one(settings.id, {**settings.kwargs, "render_mode": "rgb_array"})
-        except TypeError as error:
-            allowed = f"to be played an env takes render_mode and renders rgb_array ({error})"
-            raise ConfigError("env.id", settings.id, allowed) from error
-        try:
-            obs, total, done = world.reset(seed=seed)[0], 0.0, False
-            yield _picture(world), total
+            obs, total, done = film.world.reset(Streams(seed, [self._name])), 0.0, False
+            yield film.picture(obs), total
             while not done:
-                obs, reward, terminated, truncated, _ = world.step(self.act(obs))
-                total, done = total + float(reward), terminated or truncated
-                yield _picture(world), total
+                step = film.world.step(self._choose(obs))
+                obs, total, done = step.obs, total + float(step.reward), bool(step.terminated | step.truncated)
+                yield film.picture(step.last), total
         finally:
-            world.close()
+            film.world.close()
 
     def _world(self, env: str | None) -> Experiment:
         """The experiment with the env to act in; refuses one whose spaces are others."""
         own = self._experiment.env
         if env is None:
             return self._experiment
-        kwargs = own.kwargs if env == own.id else {}
-        settings = own.model_copy(update={"id": env, "source": "gymnasium", "kwargs": kwargs})
+        same = env == own.id
+        source = own.source if same and envs.source_of(own, 1) in ("atari", "envpool") else "gymnasium"
+        settings = own.model_copy(update={"id": env, "source": source, "kwargs": own.kwargs if same else {}})
         obs, action = experiments.spaces(settings)
         if (obs.shape, obs.dtype, action) != (self.obs_space.shape, self.obs_space.dtype, self.action_space):
             theirs = f"observations {self.obs_space.shape} {self.obs_space.dtype} and actions {self.action_space}"
@@ -192,13 +189,3 @@ class Agent(Player):
 
     def decide(self, obs: torch.Tensor) -> dict[str, torch.Tensor]:
         return {name: x[0] for name, x in proposed(self._algorithm, obs[None]).items()}
-
-
-def _picture(env: gym.Env[Any, Any]) -> Array:
-    try:
-        frame = env.render()
-    except gym.error.DependencyNotInstalled as error:
-        raise PodiumError(f"this env cannot be drawn: {error}") from error
-    if not isinstance(frame, np.ndarray):
-        raise PodiumError(f"{env.spec.id if env.spec else env} does not draw pictures (render_mode rgb_array)")
-    return frame

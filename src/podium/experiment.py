@@ -28,7 +28,7 @@ from podium.core.streams import Streams, generator
 from podium.core.tree import Tree
 from podium.envs import make as envs
 from podium.envs.base import VecEnv
-from podium.envs.workers import Limits
+from podium.envs.settings import EnvSettings
 from podium.guests.base import Guest, is_guest
 from podium.ops.dist import of_space
 from podium.replay import memory
@@ -38,7 +38,7 @@ from podium.roles.evaluator import Evaluator
 from podium.roles.guests import GuestPod
 from podium.roles.learner import FromReplay, FromRollout, rate
 from podium.roles.pod import Pod
-from podium.settings import EnvSettings, Experiment
+from podium.settings import Experiment
 from podium.settings import experiment as experiment_of
 
 ALGORITHMS: dict[str, type[Any]] = {
@@ -107,7 +107,7 @@ def check(experiment: Experiment) -> None:
         _check_schedule(experiment)
     spec = _spec(experiment, experiment.train.members)
     env = experiment.env
-    envs.try_out(env.id, experiment.train.members * env.num, env.source, env.kwargs, env.measures)
+    envs.try_out(env, experiment.train.members * env.num)
     if not is_guest(algorithm(experiment.algo.name)):
         of_space(spec.action)
     experiment.algo.check(spec)
@@ -222,7 +222,7 @@ def _spec(experiment: Experiment, members: int) -> Spec:
 def spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """Of the observations and actions of an env, or why it cannot be made."""
     try:
-        return envs.describe(env.id, env.kwargs, env.source)
+        return envs.describe(env)
     except PodiumError:
         raise
     except Exception as error:  # a user's env, or keywords that it does not take
@@ -234,11 +234,7 @@ def spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 def build_env(experiment: Experiment, members: int, num: int, scored: bool = False) -> VecEnv:
     """`scored`: as an evaluation counts, see `envs.make`."""
-    env = experiment.env
-    limits = Limits(env.workers, env.timeout, env.max_failures)
-    return envs.make(
-        env.id, members, num, env.source, experiment.train.device, env.kwargs, env.measures, limits, scored
-    )
+    return envs.make(experiment.env, members, num, experiment.train.device, scored)
 
 
 def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids: Sequence[int]) -> Algorithm:
@@ -351,6 +347,5 @@ def build_evaluator(
     experiment: Experiment, seed: int, episodes: int, measures: Sequence[str] | None = None
 ) -> Evaluator:
     """Simulators run all episodes side by side; objects of the outside world eight at a time."""
-    env = experiment.env
-    width = 8 if env.measures or envs.outside(env.id, episodes, env.source, env.kwargs) else episodes
+    width = 8 if envs.outside(experiment.env, episodes) else episodes
     return Evaluator(partial(build_env, experiment, scored=True), seed, width, experiment.eval.max_steps, measures)

@@ -14,11 +14,12 @@ from podium import experiment as experiments
 from podium.core import config, hyper, tree
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
+from podium.envs.settings import EnvSettings
 from podium.evolve.pool import Inline
 from podium.evolve.rows import Seat
 from podium.placing import job, place
 from podium.report.sink import OnReport, Sink
-from podium.settings import EnvSettings, Evolution, Experiment
+from podium.settings import Evolution, Experiment
 from podium.store import checkpoint, tensors
 from podium.store.run import Run, config_of
 from podium.topologies.driver import Driver

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
 from pydantic import Field, create_model
 
 from podium.algos.base import AlgoSettings
 from podium.core.config import Section
-from podium.core.imports import Importable
+from podium.envs.settings import EnvSettings
 from podium.evolve.settings import EvolveSettings
 from podium.fleet.settings import FleetSettings
 from podium.nets.critics import CriticSettings
 from podium.nets.settings import NetSettings
 from podium.replay.settings import ReplaySettings
-
-
-class EnvSettings(Section):
-    """`env.*`"""
-
-    id: Importable = Field(description="a Gymnasium id, or module:Class or file.py:Class of your own env")
-    num: int = Field(8, ge=1, description="envs of each member")
-    source: Literal["auto", "native", "mujoco", "atari", "gymnasium", "workers"] = "auto"
-    normalise_obs: bool = False
-    normalise_reward: bool = False
-    kwargs: dict[str, Any] = Field(default_factory=dict)
-    measures: tuple[str, ...] = Field((), description="keys of Gymnasium's info; means over an episode, as objectives")
-    workers: int | None = Field(None, ge=1, description="processes of `source=workers`; null: one a core")
-    timeout: float = Field(60.0, gt=0, description="seconds of one call of an env in a worker; then it is built anew")
-    max_failures: int = Field(
-        5, ge=1, description="of one env in a worker, without a whole episode in between, that end the run"
-    )
 
 
 class ScheduleStep(Section):

@@ -12,13 +12,11 @@ from torch import Tensor
 from podium import experiment as experiments
 from podium.compose import compose
 from podium.core import machine, tree
-from podium.core.actions import Actions
 from podium.core.errors import CheckpointError, PodiumError
 from podium.core.streams import Streams
 from podium.envs import make as envs
 from podium.replay.rollout import Rollout
 from podium.roles.collector import fresh
-from podium.settings import EnvSettings
 from podium.store import tensors
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +36,7 @@ class Stack:
         machine.use_threads(experiments.threads(experiment))
         self._device = torch.device(experiment.train.device)
         self.obs_space, self.action_space = experiments.spaces(experiment.env)
-        self._shape, self._actions = self.obs_space.shape or (), _actions(experiment.env)
+        self._shape, self._actions = self.obs_space.shape or (), envs.actions(experiment.env)
         self.members, self.envs = experiment.train.members, experiment.env.num
         self._streams = Streams(experiment.seed, range(self.members))
         self._build()
@@ -153,7 +151,3 @@ class Stack:
             allowed = f"{[self.members, self.envs, *shape]} or {[self.members * self.envs, *shape]}"
             raise PodiumError(f"{name}: shape {list(x.shape)} is not allowed; {allowed}")
         return torch.tensor(x, device=self._device).view(self.members, self.envs, *shape)
-
-
-def _actions(env: EnvSettings) -> Actions:
-    return envs.actions(env.id, env.kwargs, env.source)

@@ -14,8 +14,10 @@ from podium.compose import compose, said
 from podium.core import config
 from podium.core.errors import PodiumError
 from podium.core.interrupt import Interrupt
+from podium.envs.make import source_of
 from podium.evolve.lineage import read_schedule
 from podium.evolve.pool import Pods
+from podium.guests.base import is_guest
 from podium.placing import job, place, seats, settle
 from podium.report.console import Console
 from podium.report.sink import OnReport, Sink
@@ -149,7 +151,10 @@ def _title(experiment: Experiment) -> str:
     if isinstance(experiment, Evolution):
         algo = " and ".join(dict.fromkeys(kind.algo.name for kind in entrants.kinds(experiment)))
         algo = f"{experiment.evolve.strategy} of {algo}"
-    return f"{algo} on {experiment.env.id}{of}, {experiment.env.num} envs each, seed {experiment.seed}"
+    env = experiment.env
+    guests = any(is_guest(experiments.algorithm(kind.algo.name)) for kind in entrants.kinds(experiment))
+    source = "" if guests else f" ({source_of(env, members * env.num)})"
+    return f"{algo} on {env.id}{source}{of}, {env.num} envs each, seed {experiment.seed}"
 
 
 @contextmanager

@@ -10,7 +10,8 @@ import torch
 from podium.core.errors import ConfigError
 from podium.core.streams import Streams
 from podium.envs.from_atari import FromAtari, game_of
-from podium.envs.make import describe, make
+from podium.envs.make import describe
+from worlds import make, settings
 
 
 def test_a_game_has_two_names() -> None:
@@ -19,7 +20,7 @@ def test_a_game_has_two_names() -> None:
 
 
 def test_what_is_seen_and_done() -> None:
-    obs, action = describe("ALE/Breakout-v5")
+    obs, action = describe(settings("ALE/Breakout-v5"))
     assert obs == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8) and action == gym.spaces.Discrete(4)
     env = make("ALE/Breakout-v5", 2, 2)
     assert isinstance(env, FromAtari)

@@ -16,11 +16,10 @@ from podium.core.errors import CheckpointError
 from podium.core.spec import Step
 from podium.core.streams import Streams
 from podium.envs.base import VecEnv
-from podium.envs.make import make
 from podium.envs.native import SIMULATORS, MountainCarContinuous
 from podium.envs.native.pong import Pong
-from podium.envs.workers import Limits
 from probes import PROBES
+from worlds import make
 
 Make = Callable[[int, int], VecEnv]
 NATIVE: dict[str, Make] = {id: (lambda M, E, c=c: c(M, E)) for id, c in SIMULATORS.items()}
@@ -33,10 +32,14 @@ NATIVE |= {
 ADAPTED: dict[str, Make] = {
     f"gymnasium {id}": (lambda M, E, id=id: make(id, M, E, "gymnasium")) for id in ("CartPole-v1", "Pendulum-v1")
 }
-ADAPTED["workers CartPole-v1"] = lambda M, E: make("CartPole-v1", M, E, "workers", limits=Limits(workers=2))
-ALL = NATIVE | ADAPTED
+ADAPTED["workers CartPole-v1"] = lambda M, E: make("CartPole-v1", M, E, "workers", workers=2)
+# What stands between an env and its members has to keep the same promises.
+SETTINGS = {"sticky": 0.2, "frame_stack": 3, "time_aware": True, "time_limit": 40}
+WRAPPED: dict[str, Make] = {"wrapped CartPole-v1": lambda M, E: make("CartPole-v1", M, E, **SETTINGS)}
+ALL = NATIVE | WRAPPED | ADAPTED
 every = pytest.mark.parametrize("build", [pytest.param(f, id=name) for name, f in ALL.items()])
-native = pytest.mark.parametrize("build", [pytest.param(f, id=name) for name, f in NATIVE.items()])
+bare = pytest.mark.parametrize("build", [pytest.param(f, id=name) for name, f in NATIVE.items()])
+native = pytest.mark.parametrize("build", [pytest.param(f, id=name) for name, f in (NATIVE | WRAPPED).items()])
 
 
 def actions(env: VecEnv, steps: int, seed: int = 0) -> Tensor:
@@ -178,7 +181,7 @@ def test_streams_decide_the_starts(name: str) -> None:
     assert not torch.equal(start(0, 1), first)
 
 
-@native
+@bare
 def test_nan_stays_in_its_env(build: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo writes its warnings into a file
     sick, well = build(2, 4), build(2, 4)

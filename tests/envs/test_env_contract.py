@@ -13,8 +13,8 @@ from podium import experiment
 from podium.core.errors import ConfigError, PodiumError
 from podium.core.streams import Streams
 from podium.envs import contract
-from podium.envs.make import make, try_out
-from podium.envs.workers import Limits
+from podium.envs.make import try_out
+from worlds import make, settings
 
 ODD = f"{Path(__file__).parent / 'broken_envs.py'}:Odd"
 RULES = {
@@ -47,7 +47,7 @@ def test_one_that_keeps_them_is_not() -> None:
 
 @pytest.mark.parametrize("rule", ["shape", "dtype", "step"])
 def test_a_worker_refuses_it_too(rule: str) -> None:
-    env = make(ODD, 1, 1, "workers", kwargs={"rule": rule}, limits=Limits(1))
+    env = make(ODD, 1, 1, "workers", kwargs={"rule": rule}, workers=1)
     with pytest.raises(PodiumError, match=RULES[rule]):
         env.reset(Streams(0, [0]))
         env.step(torch.zeros(1, 1, dtype=torch.int64))
@@ -56,7 +56,7 @@ def test_a_worker_refuses_it_too(rule: str) -> None:
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "CliffWalking-v1", "VectorPong-v0"])
 def test_gymnasiums_own_keep_them(id: str) -> None:
-    try_out(id, 1, "gymnasium", {}, ())
+    try_out(settings(id, "gymnasium"), 1)
 
 
 def test_an_object_that_others_share_a_space_with_is_left_alone() -> None:
@@ -78,6 +78,6 @@ def test_an_object_that_others_share_a_space_with_is_left_alone() -> None:
 
 def test_measures_are_tried_where_they_will_be_taken() -> None:
     with pytest.raises(ConfigError, match=r"env.measures: 'cost'.*nothing"):
-        try_out(ODD, 1, "auto", {}, ["cost"])
+        try_out(settings(ODD, measures=["cost"]), 1)
     with pytest.raises(ConfigError, match=r"env.measures.*none"):
-        try_out("CartPole-v1", 1, "native", {}, ["cost"])
+        try_out(settings("CartPole-v1", "native", measures=["cost"]), 1)

@@ -15,9 +15,10 @@ from gymnasium import spaces
 from podium.core.errors import ConfigError, PodiumError, UnknownName
 from podium.core.streams import Streams
 from podium.envs.from_gymnasium import FromGymnasium
-from podium.envs.make import describe, make
+from podium.envs.make import describe
 from podium.envs.native import CartPole
 from probes import ObsReward
+from worlds import make, settings
 
 
 class Echo(gym.Env[Any, Any]):
@@ -182,11 +183,9 @@ def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
         make("Blackjack-v1", 1, 1, "native")
     with pytest.raises(ConfigError, match=r"env.kwargs"):
         make("CartPole-v1", 1, 1, "native", kwargs={"sutton_barto_reward": True})
-    with pytest.raises(ConfigError, match=r"env.source: 'fast'.*auto, native, mujoco, atari, gymnasium"):
-        make("CartPole-v1", 1, 1, "fast")
 
 
 def test_describe_tells_the_spaces_that_make_gives() -> None:
     for id in ("CartPole-v1", "FrozenLake-v1", "probes:ContinuousTarget"):
         env = make(id, 1, 1)
-        assert describe(id) == (env.obs_space, env.action_space)
+        assert describe(settings(id)) == (env.obs_space, env.action_space)

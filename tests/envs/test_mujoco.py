@@ -22,7 +22,8 @@ from podium.core.streams import Streams
 from podium.envs import from_mujoco
 from podium.envs.from_gymnasium import FromGymnasium
 from podium.envs.from_mujoco import SPEC, FromMujoco
-from podium.envs.make import make, outside
+from podium.envs.make import outside
+from worlds import make, settings
 
 NAMES = "HalfCheetah Hopper Walker2d Ant Humanoid Swimmer Reacher InvertedPendulum InvertedDoublePendulum"
 IDS = [f"{name}-v5" for name in NAMES.split()]
@@ -254,7 +255,7 @@ def test_auto_takes_the_batch_where_it_can() -> None:
     assert isinstance(make("Hopper-v4", 1, 1), FromGymnasium)
     assert isinstance(make("Hopper-v5", 1, 1, kwargs={"render_mode": "rgb_array"}), FromGymnasium)
     assert isinstance(make("Hopper-v5", 1, 1, measures=["x_velocity"]), FromGymnasium)
-    assert not outside("Hopper-v5", 8, "auto", {}) and outside("Hopper-v5", 8, "gymnasium", {})
+    assert not outside(settings("Hopper-v5"), 8) and outside(settings("Hopper-v5", "gymnasium"), 8)
     for id, more in (("Hopper-v4", {}), ("CartPole-v1", {}), ("Hopper-v5", {"measures": ["x_velocity"]})):
         with pytest.raises(ConfigError, match=r"env\.source"):
             make(id, 1, 1, "mujoco", **more)  # type: ignore[arg-type]

@@ -21,10 +21,10 @@ from torch import Tensor
 from podium.core import machine
 from podium.core.errors import ConfigError, EnvFailed, PodiumError
 from podium.core.streams import Streams
-from podium.envs.make import make
 from podium.envs.workers import Limits, Workers
 from podium.roles.evaluator import Evaluator
 from podium.training import train
+from worlds import make
 
 HERE = Path(__file__).parent
 SICK, GO = f"{HERE / 'broken_envs.py'}:Sick", torch.zeros(1, 4, dtype=torch.int64)
@@ -83,7 +83,7 @@ def everything(env: Any, actions: Tensor) -> list[list[Tensor]]:
     ],
 )
 def test_it_is_bitwise_what_this_process_would_do(id: str, kwargs: dict[str, Any]) -> None:
-    there = make(id, 2, 3, "workers", kwargs=kwargs, limits=Limits(workers=2))
+    there = make(id, 2, 3, "workers", kwargs=kwargs, workers=2)
     here = make(id, 2, 3, "gymnasium", kwargs=kwargs)
     assert (there.obs_space, there.action_space) == (here.obs_space, here.action_space)
     g, space = torch.Generator().manual_seed(0), here.action_space
@@ -98,11 +98,11 @@ def test_it_is_bitwise_what_this_process_would_do(id: str, kwargs: dict[str, Any
 
 
 def test_measures_become_objectives(build: Build) -> None:
-    env = make(SICK, 1, 4, "workers", measures=["cost"], limits=Limits(workers=2))
+    env = make(SICK, 1, 4, "workers", measures=["cost"], workers=2)
     env.reset(Streams(0, [0]))
     assert env.objectives == ("cost",) and (env.step(GO).episode.objectives == 1).all()
     env.close()
-    other = make(SICK, 1, 4, "workers", measures=["price"], limits=Limits(workers=2))
+    other = make(SICK, 1, 4, "workers", measures=["price"], workers=2)
     other.reset(Streams(0, [0]))
     with pytest.raises(PodiumError, match=r"env.measures: 'price'.*cost"):
         other.step(GO)
@@ -237,7 +237,7 @@ def test_an_env_that_does_not_let_go_is_ended(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_forgotten_it_ends_by_itself() -> None:
-    env = make("CartPole-v1", 1, 2, "workers", limits=Limits(1))
+    env = make("CartPole-v1", 1, 2, "workers", workers=1)
     env.reset(Streams(0, [0]))
     assert isinstance(env, Workers)
     pids = processes(env)
@@ -288,7 +288,7 @@ def test_what_another_process_cannot_build_is_refused() -> None:
 def test_images_vectors_of_choices_and_ids_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(HERE))
     gym.register("Choices-v0", "broken_envs:Choices", max_episode_steps=9)
-    env = make("Choices-v0", 1, 2, "workers", limits=Limits(1))
+    env = make("Choices-v0", 1, 2, "workers", workers=1)
     del gym.registry["Choices-v0"]  # of this process; the worker was told all of it
     env.reset(Streams(0, [0]))
     step = env.step(torch.tensor([[[0, 1], [2, 0]]]))

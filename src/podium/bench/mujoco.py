@@ -21,6 +21,7 @@ from podium.bench.env import DRAWN, _envpool, _stepped
 from podium.core import machine
 from podium.core.streams import Streams
 from podium.envs.make import make
+from podium.envs.settings import EnvSettings
 
 ENVS = 64
 TASKS = {"HalfCheetah-v5": 6, "Ant-v5": 8}  # numbers in an action, each from -1 to 1
@@ -45,7 +46,7 @@ def main(rounds: int = 5, quick: bool = False) -> list[Row]:
 
 
 def batch(id: str, stack: ExitStack) -> Work:
-    env = make(id, 1, ENVS, "mujoco")
+    env = make(EnvSettings(id=id, source="mujoco"), 1, ENVS)
     stack.callback(env.close)
     env.reset(Streams(0, [0]))
     return _stepped(env.step, [x[None] for x in _actions(id)], ENVS)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.wrappers import TimeLimit
 
 from podium.core import imports
 from podium.core.errors import ConfigError, MissingExtra, UnknownName
+from podium.core.parts import MASK
 
 EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "ale_py": "atari"}  # part of an entry point: the extra it needs
 
@@ -42,8 +47,18 @@ def atari() -> Any:
     return ale_py
 
 
-def build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
-    """One env object."""
+def build(
+    target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any], limit: int | None = None, masked: bool = False
+) -> gym.Env[Any, Any]:
+    """One env object; `limit` are steps of an episode, `masked` takes the allowed actions from `info`."""
+    registered = isinstance(target, EnvSpec)
+    env = _build(target, {**kwargs, "max_episode_steps": limit} if registered and limit else kwargs)
+    if limit and not registered:
+        env = TimeLimit(env, limit)
+    return Masked(env) if masked else env
+
+
+def _build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     if not isinstance(target, EnvSpec):
         return target(**kwargs)  # type: ignore[no-any-return]
     try:
@@ -54,6 +69,39 @@ def build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.E
             if part in str(target.entry_point):
                 raise MissingExtra(extra, extra) from error
         raise ConfigError("env.id", target.id, str(error)) from error
+
+
+class Masked(gym.Wrapper[Any, Any, Any, Any]):
+    """Observations with the actions that are allowed, which the env puts into `info`, beside them."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        if not isinstance(env.action_space, Discrete):
+            raise ConfigError("env.action_mask", "info", f"for Discrete actions, and these are {env.action_space}")
+        mask = Box(0, 1, (int(env.action_space.n),), np.int8)
+        self.observation_space = Dict({"obs": env.observation_space, MASK: mask})
+
+    def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(**how)
+        return self._with(obs, info), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._with(obs, info), reward, terminated, truncated, info
+
+    def _with(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
+        if MASK not in info:
+            raise ConfigError("env.action_mask", "info", f"{MASK} is not in info, which holds {list(info)}")
+        return {"obs": obs, MASK: np.asarray(info[MASK], np.int8)}
+
+
+def time_limit(made: gym.Env[Any, Any]) -> float:
+    """Steps of an episode at most, by the wrapper that `gym.make` may have put around an env."""
+    while isinstance(made, gym.Wrapper):
+        if isinstance(made, TimeLimit):
+            return made._max_episode_steps
+        made = made.env
+    return math.inf
 
 
 def portable(id: str) -> tuple[str, str | None]:

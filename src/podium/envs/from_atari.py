@@ -15,7 +15,8 @@ from podium.core.errors import ConfigError
 from podium.envs.build import atari
 from podium.envs.from_vector import Array, FromVector
 
-OPTIONS = {
+FRAMES = "max_num_frames_per_episode"
+OPTIONS: dict[str, Any] = {
     "frameskip": 4,
     "repeat_action_probability": 0.0,
     "stack_num": 4,
@@ -28,7 +29,7 @@ OPTIONS = {
     "reward_clipping": False,
     "use_fire_reset": True,
     "full_action_space": False,
-    "max_num_frames_per_episode": 108_000,
+    FRAMES: 108_000,
 }
 """`env.kwargs` of a game, and what they are if nothing is said."""
 
@@ -42,6 +43,12 @@ def game_of(id: str) -> str | None:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", found[1]).lower() if found else None
 
 
+def limit_of_game(kwargs: Mapping[str, Any]) -> float:
+    """Steps of a game at most."""
+    options = {**OPTIONS, **kwargs}
+    return float(options[FRAMES] / options["frameskip"])
+
+
 class FromAtari(FromVector):
     """M x E copies of a game; images `[stack, height, width]` of bytes."""
 
@@ -53,6 +60,7 @@ class FromAtari(FromVector):
         device: torch.device | str,
         kwargs: Mapping[str, Any],
         scored: bool = False,
+        time_limit: int | None = None,
     ) -> None:
         super().__init__(members, envs, device)
         game = game_of(id)
@@ -62,6 +70,8 @@ class FromAtari(FromVector):
         if unknown:
             raise ConfigError(f"env.kwargs.{unknown[0]}", kwargs[unknown[0]], f"one of {', '.join(OPTIONS)}")
         options = {**OPTIONS, **kwargs, **(SCORED if scored else {})}
+        if time_limit is not None:
+            options[FRAMES] = time_limit * options["frameskip"]
         threads = min(machine.cores(), members * envs)
         self._vector = atari().vector_env.AtariVectorEnv(
             game, members * envs, num_threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options

@@ -8,7 +8,6 @@ returns the warm start nor goes on after a warning as an env must.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from queue import SimpleQueue
@@ -20,7 +19,6 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 import torch
-from gymnasium.wrappers import TimeLimit
 from torch import Tensor
 
 from podium.core import machine
@@ -28,6 +26,7 @@ from podium.core.errors import CheckpointError
 from podium.core.spec import Step
 from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
+from podium.envs.build import time_limit
 from podium.envs.from_gymnasium import Out
 from podium.envs.mujoco_tasks import Array, State, Task
 from podium.envs.objects import Arrays, spaces_of
@@ -179,15 +178,6 @@ class FromMujoco:
 
     def _tensor(self, x: Array) -> Tensor:
         return torch.from_numpy(x.copy()).reshape(self.members, self.envs, *x.shape[1:])
-
-
-def time_limit(made: gym.Env[Any, Any]) -> float:
-    """Steps of an episode at most, by the wrapper that `gym.make` may have put around an env."""
-    while isinstance(made, gym.Wrapper):
-        if isinstance(made, TimeLimit):
-            return made._max_episode_steps
-        made = made.env
-    return math.inf
 
 
 class _Crew:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
 from functools import partial
 from typing import Any
 
@@ -12,156 +12,201 @@ from gymnasium.envs.registration import EnvSpec
 
 from podium.core.actions import Actions
 from podium.core.errors import ConfigError
-from podium.envs import contract
+from podium.envs import contract, wrappers
 from podium.envs.base import VecEnv
-from podium.envs.build import build, resolve
-from podium.envs.from_atari import FromAtari, game_of
+from podium.envs.build import build, resolve, time_limit
+from podium.envs.from_atari import FromAtari, game_of, limit_of_game
 from podium.envs.from_gymnasium import FromGymnasium
 from podium.envs.mujoco_tasks import TASKS
 from podium.envs.native import SIMULATORS
+from podium.envs.native.base import Simulator
 from podium.envs.objects import spaces_of
+from podium.envs.settings import EnvSettings
 from podium.envs.workers import Limits, Workers
 
-SOURCES = ("auto", "native", "mujoco", "atari", "gymnasium", "workers")
 # Up to so many envs Gymnasium's objects make a PPO run over 15 % faster: its step and share of the update take 1.7 ms,
 # Acrobot's 100 operations 0.5 ms. The other simulators lose 0.1 ms at worst (1 env) and give an exact resume.
 FEW = {"Acrobot-v1": 4}
 # MuJoCo's tasks are always a batch. Against Gymnasium's objects its steps are 0.9-1.1 times as fast with 1 env, 1.1-1.7
 # with 4, 1.4-2.5 with 16 and 1.4-3 with 64 (two cores, of which others took half); and a batch resumes exactly.
+# Objects move to workers by request only: what an env costs is known once it runs, and below 50 us it loses by them.
+
+OBJECTS = ("gymnasium", "workers")
+"""Sources that are objects of the outside world, each stepped by itself."""
 
 
-def make(
-    id: str,
-    members: int,
-    envs: int,
-    source: str = "auto",
-    device: torch.device | str = "cpu",
-    kwargs: Mapping[str, Any] | None = None,
-    measures: Sequence[str] = (),
-    limits: Limits = Limits(),  # noqa: B008 (frozen)
-    scored: bool = False,
-) -> VecEnv:
-    """`id` is Gymnasium's, or `module:Class` of an own gymnasium.Env or VecEnv; `measures` are keys of its `info`.
+def make(env: EnvSettings, members: int, envs: int, device: torch.device | str = "cpu", scored: bool = False) -> VecEnv:
+    """`envs` envs for each of `members`.
 
-    `scored` says that what counts is the score, and not what helps to learn (Atari's clipped rewards and single lives).
+    `scored` says that what counts is the score, and not what helps to learn (clipped rewards, Atari's single lives).
     """
-    kwargs = dict(kwargs or {})
-    if source not in SOURCES:
-        raise ConfigError("env.source", source, f"allowed: {', '.join(SOURCES)}")
-    target = resolve(id)
-    twin = SIMULATORS.get(id)
-    _check_source(id, source, measures)
+    return wrappers.wrap(_bare(env, members, envs, device, scored), env, limit_of(env), scored)
+
+
+def _bare(env: EnvSettings, members: int, envs: int, device: torch.device | str, scored: bool) -> VecEnv:
+    size, source, kwargs = (members, envs, device), source_of(env, members * envs), dict(env.kwargs)
+    if source == "envpool":
+        from podium.envs.from_envpool import FromEnvPool
+
+        return FromEnvPool(env.id, *size, kwargs, env.time_limit)
     if source == "native":
-        if twin is None:
-            raise ConfigError("env.source", source, f"{id} has no simulator; there are {', '.join(SIMULATORS)}")
-        if kwargs:
-            raise ConfigError("env.kwargs", kwargs, "a simulator takes none; use env.source=gymnasium")
-    if twin is not None and not measures and simulated(id, members * envs, source, kwargs):
-        return twin(members, envs, device)
-    if _is_vec_env(target):
-        return target(members, envs, device, **kwargs)  # type: ignore[no-any-return, operator]
-    if not measures and by_ale(id, source):
-        return FromAtari(id, members, envs, device, kwargs, scored)
-    if not measures and batched(id, source, kwargs):
-        return _batch(target, kwargs, members, envs, device)
+        return SIMULATORS[env.id](*size, time_limit=env.time_limit)
+    if source == "own":
+        if env.time_limit is not None and _is(resolve(env.id), Simulator):
+            kwargs["time_limit"] = env.time_limit
+        return resolve(env.id)(*size, **kwargs)  # type: ignore[no-any-return, operator]
+    if source == "atari":
+        return FromAtari(env.id, *size, kwargs, scored, env.time_limit)
+    if source == "workers":
+        limits = Limits(env.workers, env.timeout, env.max_failures)
+        masked = env.action_mask is not None
+        return Workers(env.id, *size, kwargs, env.measures, limits, env.time_limit, masked)
     if source == "mujoco":
-        raise ConfigError("env.source", source, f"{id} with these settings is none of its tasks; use env.source=auto")
-    if in_workers(source):
-        return Workers(id, members, envs, device, kwargs, measures, limits)
-    return FromGymnasium(partial(build, target, kwargs), members, envs, device, measures)
+        made = make_one(env)  # first: it says what is missing, should MuJoCo be
+        from podium.envs.from_mujoco import FromMujoco
+
+        return FromMujoco(made, TASKS[resolve(env.id).entry_point], *size)  # type: ignore[union-attr, index]
+    return FromGymnasium(partial(make_one, env), *size, env.measures)
 
 
-def simulated(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether `count` envs of this id would come from a native simulator."""
-    return id in SIMULATORS and not kwargs and (source == "native" or (source == "auto" and count > FEW.get(id, 0)))
-
-
-def batched(id: str, source: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether envs of this id would be MuJoCo's, stepped as one batch."""
-    target = resolve(id)
-    if source not in ("auto", "mujoco") or not isinstance(target, EnvSpec) or target.additional_wrappers:
-        return False
-    return target.entry_point in TASKS and (dict(target.kwargs) | dict(kwargs)).get("render_mode") is None
-
-
-def by_ale(id: str, source: str) -> bool:
-    """Whether it is a game of Atari's, stepped by ale-py's own vector env."""
-    return source == "atari" or (source == "auto" and game_of(id) is not None)
-
-
-def in_workers(source: str) -> bool:
-    """Whether objects of Gymnasium's are stepped by processes of their own; a rule for `auto` would stand here."""
-    return source == "workers"
-
-
-def outside(id: str, count: int, source: str, kwargs: Mapping[str, Any]) -> bool:
-    """Whether they would be objects of Gymnasium's, stepped one by one."""
-    found = simulated(id, count, source, kwargs) or batched(id, source, kwargs) or by_ale(id, source)
-    return not found and not _is_vec_env(resolve(id))
-
-
-def make_one(id: str, kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
-    """One env object of Gymnasium's, to render or to act in by hand."""
-    target = resolve(id)
+def source_of(env: EnvSettings, count: int) -> str:
+    """Where `count` envs would come from: what `env.source` says, if it has them; `own` is a VecEnv of a user's."""
+    if env.source == "envpool":
+        _refuse_plain(env, "an env of EnvPool's")
+        return "envpool"
+    target = resolve(env.id)
     if _is_vec_env(target):
-        raise ConfigError("env.id", id, "a Gymnasium id or a gymnasium.Env is needed to render")
-    return build(target, dict(kwargs or {}))
+        _check_own(env, target)
+        return "own"
+    plain = not env.measures and env.action_mask is None  # nothing is asked of `info`, which only objects have
+    simulated = env.id in SIMULATORS and not env.kwargs and plain
+    batched = plain and _is_task(target, env.kwargs)
+    if env.source == "auto":
+        if simulated and count > FEW.get(env.id, 0):
+            return "native"
+        return "mujoco" if batched else "atari" if plain and game_of(env.id) else "gymnasium"
+    if env.source == "native" and not simulated:
+        raise _no_simulator(env)
+    if env.source == "atari":
+        _refuse_plain(env, "a game of ale-py's own vector env")
+    if env.source == "mujoco" and not batched:
+        allowed = f"{env.id} with these settings is none of its tasks; use env.source=auto"
+        raise ConfigError("env.source", env.source, allowed)
+    return env.source
 
 
-def describe(
-    id: str, kwargs: Mapping[str, Any] | None = None, source: str = "auto"
-) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """Spaces of the observations and actions of one env, as `make` would give them."""
-    target, kwargs = resolve(id), dict(kwargs or {})
-    if id in SIMULATORS and not kwargs:
-        return SIMULATORS[id].obs_space, SIMULATORS[id].action_space
-    if _is_vec_env(target) or by_ale(id, source):
-        vec = make(id, 1, 1, source, "cpu", kwargs)
+def make_one(env: EnvSettings, **more: Any) -> gym.Env[Any, Any]:
+    """One env object of Gymnasium's, to render or to act in by hand."""
+    target = resolve(env.id)
+    if _is_vec_env(target):
+        raise ConfigError("env.id", env.id, "a Gymnasium id or a gymnasium.Env is needed to render")
+    return build(target, {**env.kwargs, **more}, env.time_limit, env.action_mask is not None)
+
+
+def describe(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    """Spaces of the observations and actions of one env, as members see them."""
+    obs, action = _spaces(env)
+    return wrappers.seen(obs, env, limit_of(env)), action
+
+
+def _spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
+    source = source_of(env, 1)
+    if env.id in SIMULATORS and source != "workers" and not env.kwargs and env.action_mask is None:
+        return SIMULATORS[env.id].obs_space, SIMULATORS[env.id].action_space
+    if source in ("own", "atari", "envpool"):
+        vec = _bare(env, 1, 1, "cpu", scored=False)
         vec.close()
         return vec.obs_space, vec.action_space
-    env = build(target, kwargs)
-    env.close()
-    return spaces_of(env)
+    one = make_one(env)
+    one.close()
+    return spaces_of(one)
 
 
-def actions(id: str, kwargs: Mapping[str, Any] | None = None, source: str = "auto") -> Actions:
-    """How what members choose becomes what an env of this id takes."""
-    target = resolve(id)
-    if id in SIMULATORS or _is_vec_env(target) or by_ale(id, source):
-        return Actions(describe(id, kwargs, source)[1])
-    env = build(target, dict(kwargs or {}))
-    env.close()
-    return Actions(env.action_space)
+def actions(env: EnvSettings) -> Actions:
+    """How what members choose becomes what an env takes."""
+    if env.id in SIMULATORS or source_of(env, 1) in ("own", "atari", "envpool"):
+        return Actions(_spaces(env)[1])
+    one = make_one(env)
+    one.close()
+    return Actions(one.action_space)
 
 
-def try_out(id: str, count: int, source: str, kwargs: Mapping[str, Any], measures: Sequence[str]) -> None:
+def outside(env: EnvSettings, count: int) -> bool:
+    """Whether they would be objects of the outside world, each stepped by itself."""
+    return source_of(env, count) in OBJECTS
+
+
+def try_out(env: EnvSettings, count: int) -> None:
     """Refuse an env of Gymnasium's that breaks its rules, or does not report what is to be measured.
 
     One that is meant for workers may crash or hang, and is tried by them.
     """
-    _check_source(id, source, measures)
-    if in_workers(source) or not (measures or outside(id, count, source, kwargs)):
+    if source_of(env, count) != "gymnasium":
         return
-    env = build(resolve(id), dict(kwargs))
+    one = make_one(env)
     try:
-        contract.check(env, measures)
+        contract.check(one, env.measures)
     finally:
-        env.close()
+        one.close()
 
 
-def _check_source(id: str, source: str, measures: Sequence[str]) -> None:
-    if measures and (source == "native" or _is_vec_env(resolve(id))):
-        raise ConfigError("env.measures", list(measures), "none: this env reports its objectives itself")
-    if source == "workers" and _is_vec_env(resolve(id)):
-        raise ConfigError("env.source", source, f"workers step objects of gymnasium.Env, and {id} is a VecEnv")
+def limit_of(env: EnvSettings) -> float | None:
+    """Steps of an episode at most, where that is known."""
+    source = source_of(env, 1)
+    if env.time_limit is not None or not env.time_aware or source == "envpool":
+        return env.time_limit
+    if source == "own":
+        found = getattr(resolve(env.id), "time_limit", math.inf)
+    elif env.id in SIMULATORS and not env.kwargs:
+        found = SIMULATORS[env.id].time_limit
+    elif source == "atari":
+        found = limit_of_game(env.kwargs)
+    else:
+        one = make_one(env)
+        one.close()
+        found = time_limit(one)
+    return found if math.isfinite(found) else None
+
+
+def _check_own(env: EnvSettings, target: Any) -> None:
+    if env.measures:
+        raise ConfigError("env.measures", list(env.measures), "none: this env reports its objectives itself")
+    if env.action_mask is not None:
+        raise ConfigError("env.action_mask", env.action_mask, f"null: {env.id} is a VecEnv, which has no info")
+    if env.time_limit is not None and not _is(target, Simulator):
+        raise ConfigError("env.time_limit", env.time_limit, f"null: {env.id} is a VecEnv, which ends its own episodes")
+    if env.source == "workers":
+        raise ConfigError("env.source", env.source, f"workers step objects of gymnasium.Env, and {env.id} is a VecEnv")
+    if env.source in ("native", "mujoco", "atari"):
+        raise ConfigError("env.source", env.source, f"auto: {env.id} is a VecEnv of its own")
+
+
+def _refuse_plain(env: EnvSettings, what: str) -> None:
+    """What stands in `info` cannot be had of a source that steps its envs together."""
+    for name in ("measures", "action_mask"):
+        if value := getattr(env, name):
+            raise ConfigError(f"env.{name}", value, f"none for {what}; use env.source=gymnasium")
+
+
+def _no_simulator(env: EnvSettings) -> ConfigError:
+    if env.id not in SIMULATORS:
+        return ConfigError("env.source", env.source, f"{env.id} has no simulator; there are {', '.join(SIMULATORS)}")
+    if env.kwargs:
+        return ConfigError("env.kwargs", env.kwargs, "a simulator takes none; use env.source=gymnasium")
+    name = "measures" if env.measures else "action_mask"
+    return ConfigError(f"env.{name}", getattr(env, name), "none: this env reports its objectives itself")
+
+
+def _is_task(target: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether it is one of MuJoCo's tasks that can be stepped as one batch."""
+    if not isinstance(target, EnvSpec) or target.additional_wrappers or target.entry_point not in TASKS:
+        return False
+    return (dict(target.kwargs) | kwargs).get("render_mode") is None
 
 
 def _is_vec_env(target: object) -> bool:
     return isinstance(target, type) and not issubclass(target, gym.Env) and hasattr(target, "load")
 
 
-def _batch(target: Any, kwargs: dict[str, Any], members: int, envs: int, device: torch.device | str) -> VecEnv:
-    made = build(target, kwargs)  # first: it says what is missing, should MuJoCo be
-    from podium.envs.from_mujoco import FromMujoco
-
-    return FromMujoco(made, TASKS[target.entry_point], members, envs, device)
+def _is(target: object, kind: type) -> bool:
+    return isinstance(target, type) and issubclass(target, kind)

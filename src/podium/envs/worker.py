@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -60,6 +61,8 @@ class Job:
     id: str  # module:Class; not used where there is a
     spec: str | None  # of Gymnasium's, as JSON
     kwargs: dict[str, Any]
+    time_limit: int | None
+    masked: bool
     measures: tuple[str, ...]
     scalar: bool  # whether an action is an int
     max_failures: int
@@ -206,7 +209,8 @@ class Worker:
     def __init__(self, job: Job, board: Board) -> None:
         target = EnvSpec.from_json(job.spec) if job.spec else resolve(job.id)
         self._job, self._board, self._rows = job, board, range(job.begin, job.end)
-        self._guarded = [Guarded(lambda: build(target, job.kwargs), row, job, board) for row in self._rows]
+        make = partial(build, target, job.kwargs, job.time_limit, job.masked)
+        self._guarded = [Guarded(make, row, job, board) for row in self._rows]
         self._objects = Objects(self._guarded, job.measures)
         self._sets = [arrays.rows(job.begin, job.end) for arrays in board.sets]
         self._actions = board.actions[job.begin : job.end]

@@ -77,10 +77,12 @@ class Workers:
         kwargs: Mapping[str, Any] | None = None,
         measures: Sequence[str] = (),
         limits: Limits = Limits(),  # noqa: B008 (frozen)
+        time_limit: int | None = None,
+        masked: bool = False,
     ) -> None:
         self.members, self.envs, self.device, self.objectives = members, envs, torch.device(device), tuple(measures)
         self._id, self._limits, rows = id, limits, members * envs
-        one = build(resolve(id), dict(kwargs or {}))
+        one = build(resolve(id), dict(kwargs or {}), time_limit, masked)
         self.obs_space, self.action_space = spaces_of(one)
         count = min(limits.workers or machine.cores(), rows)
         self._actions = Actions(one.action_space)
@@ -94,6 +96,8 @@ class Workers:
             id=name,
             spec=spec,
             kwargs=dict(kwargs or {}),
+            time_limit=time_limit,
+            masked=masked,
             measures=self.objectives,
             scalar=isinstance(self.action_space, Discrete),
             max_failures=limits.max_failures,

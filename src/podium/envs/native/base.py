@@ -32,7 +32,9 @@ class Simulator:
     dtype: ClassVar[torch.dtype] = torch.float64
     objectives: tuple[str, ...] = ()
 
-    def __init__(self, members: int, envs: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, members: int, envs: int, device: torch.device | str = "cpu", time_limit: float | None = None
+    ) -> None:
         self.members, self.envs, self.device = members, envs, torch.device(device)
         dtype = torch.float32 if self.device.type == "mps" else self.dtype  # Apple's GPUs have no float64
         with torch.inference_mode(False):  # else a pod built in inference mode could not be stepped outside it
@@ -40,7 +42,7 @@ class Simulator:
             self._tally = torch.zeros(2, members, envs, device=self.device)  # running episode: reward, steps
             self._done, self._late = torch.zeros(2, members, envs, dtype=torch.bool, device=self.device)
             # Tensors, as a Python number in an operation costs 2 us more.
-            self._zero, self._limit = torch.tensor([0.0, self.time_limit], device=self.device)
+            self._zero, self._limit = torch.tensor([0.0, time_limit or self.time_limit], device=self.device)
             self._out, self._spare = self._outputs(), self._outputs()
             self.s: State = dict(zip(self.names, self.table, strict=True))
             self.rows = self.table.movedim(0, -1)  # [M, E, S]
