@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode
+from torch import Tensor
 
 from podium.core import machine
 from podium.core.errors import ConfigError
+from podium.envs.batch import Batch
 from podium.envs.build import atari
-from podium.envs.from_vector import Array, FromVector
+from podium.envs.objects import Array
 
 FRAMES = "max_num_frames_per_episode"
 OPTIONS: dict[str, Any] = {
@@ -49,7 +51,7 @@ def limit_of_game(kwargs: Mapping[str, Any]) -> float:
     return float(options[FRAMES] / options["frameskip"])
 
 
-class FromAtari(FromVector):
+class FromAtari(Batch):
     """M x E copies of a game; images `[stack, height, width]` of bytes."""
 
     def __init__(
@@ -77,6 +79,9 @@ class FromAtari(FromVector):
             game, members * envs, num_threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options
         )
         self.obs_space, self.action_space = self._vector.single_observation_space, self._vector.single_action_space
+
+    def chosen(self, action: Tensor) -> Array:
+        return action.flatten(0, 1).numpy(force=True)
 
     def start(self, seeds: list[int]) -> Array:
         obs: Array = self._vector.reset(seed=np.array(seeds))[0]

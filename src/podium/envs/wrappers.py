@@ -235,7 +235,7 @@ def timed(space: Space[Any], limit: float | None) -> Space[Any]:
     assert isinstance(space, Box)
     if space.dtype != np.float32 or len(space.shape) != 1:
         raise ConfigError("env.time_aware", True, f"observations that are a row of numbers, not {space}")
-    return Box(np.append(space.low, 0.0), np.append(space.high, 1.0), dtype=np.float32)
+    return Box(np.append(space.low, np.float32(0)), np.append(space.high, np.float32(1)), dtype=np.float32)
 
 
 def _axis(space: Space[Any]) -> int:

@@ -1,0 +1,82 @@
+"""A batch of envs that another program steps together, in tensors or arrays: what a VecEnv still needs around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gymnasium import Space
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+
+from podium.core.errors import PodiumError
+from podium.core.spec import Episode, Step
+from podium.core.streams import Streams
+from podium.core.tree import Tree
+
+Outcome = tuple[Any, Any, Any, Any, Any]
+"""obs, reward, terminated, truncated, last: tensors on the batch's device, or numpy arrays; `[N, ...]` each."""
+
+
+class Batch:
+    """A VecEnv of N = M x E envs that reset themselves. A subclass says how to `start` them and how to `advance`.
+
+    Nothing is copied: tensors stay where they are, and arrays are looked at in place. What `advance` returns must stay
+    as it is until the second next call.
+    """
+
+    obs_space: Space[Any]  # of one env
+    action_space: Space[Any]
+    objectives: tuple[str, ...] = ()
+
+    def __init__(self, members: int, envs: int, device: torch.device | str = "cpu") -> None:
+        self.members, self.envs, self.device = members, envs, torch.device(device)
+        self._tally = torch.zeros(2, members, envs, device=self.device)  # running episodes: reward, steps
+
+    def start(self, seeds: list[int]) -> Any:
+        """Seed and reset all envs; their first observations, `[N, *O]`."""
+        raise NotImplementedError
+
+    def advance(self, action: Any) -> Outcome:
+        """Step all envs and reset those that ended. `last` is what the actions led to, before any reset.
+
+        `action` is `[N]` for Discrete, counted as the space does, or `[N, *A]` for Box, within its bounds.
+        """
+        raise NotImplementedError
+
+    def reset(self, streams: Streams) -> Tensor:
+        seeds = [s for g in streams.env for s in torch.randint(2**31, (self.envs,), generator=g).tolist()]
+        self._tally = torch.zeros_like(self._tally)
+        return self._tensor(self.start(seeds))
+
+    def step(self, action: Tensor) -> Step:
+        obs, reward, terminated, truncated, last = map(self._tensor, self.advance(self.chosen(action)))
+        reward, terminated, truncated = reward.float(), terminated.bool(), truncated.bool()
+        ended = self._tally + torch.stack((reward, torch.ones_like(reward)))
+        self._tally = ended.masked_fill(terminated | truncated, 0)
+        none = torch.zeros(self.members, self.envs, 0, device=self.device)
+        return Step(obs, reward, terminated, truncated & ~terminated, last, Episode(ended[0], ended[1], none))
+
+    def chosen(self, action: Tensor) -> Any:
+        """`[M, E, ...]` as members choose -> `[N, ...]` as `advance` takes it."""
+        action = action.detach().flatten(0, 1)
+        if isinstance(self.action_space, Discrete):
+            return action + int(self.action_space.start)
+        if isinstance(self.action_space, Box):
+            low, high = (
+                torch.as_tensor(x, device=self.device) for x in (self.action_space.low, self.action_space.high)
+            )
+            return action.nan_to_num().clamp(low, high)
+        return action
+
+    def _tensor(self, x: Any) -> Tensor:
+        return torch.as_tensor(x, device=self.device).unflatten(0, (self.members, self.envs))
+
+    def state(self) -> Tree | None:
+        return None
+
+    def load(self, tree: Tree) -> Tensor:
+        raise PodiumError("these envs cannot be put back into a state; reset them")
+
+    def close(self) -> None:
+        pass
