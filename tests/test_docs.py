@@ -67,8 +67,8 @@ def test_the_example_of_shapes_runs() -> None:
     assert {"weight", "lr"} == set(names["learnt"])  # type: ignore[call-overload]
 
 
-def test_the_simulator_of_the_page_on_environments_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "page_sign.py").write_text(code(ROOT / "docs" / "environments.md")[0])
+def test_the_simulator_of_the_guide_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "page_sign.py").write_text(code(ROOT / "docs" / "vectorised.md")[0])
     monkeypatch.syspath_prepend(str(tmp_path))
     words = "page_sign:Sign", "ppo", "stop.steps=6000", "algo.lr=3e-3", "train.threads=1"
     result = podium.train(*words, out=tmp_path / "run")
