@@ -61,9 +61,9 @@ def test_it_learns(walk: Path, tmp_path: Path) -> None:
         "ppo",
         "env.num=64",
         "algo.steps=32",
-        "algo.lr=3e-3",
-        "stop.steps=40000",
-        "eval.every=40000",
+        "algo.lr=1e-3",
+        "stop.steps=20000",
+        "eval.every=4000",
     )
     result = podium.train(*words, out=tmp_path / "run")
     assert result.top[0]["fitness"] == pytest.approx(0.7, abs=1e-5)  # three steps to the right
