@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -13,6 +14,7 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from torch import Tensor
 
+import podium
 from envs import test_contract as contract
 from podium.core.errors import ConfigError, MissingExtra, UnknownName
 from podium.core.parts import Row, parts_of
@@ -244,3 +246,12 @@ def test_refusals_name_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_spaces_that_are_not_numbers_are_left_alone() -> None:
     assert from_envpool._bounded(MultiBinary(3)) == MultiBinary(3) and from_envpool._bounded(Discrete(3)) == Discrete(3)
+
+
+def test_a_run_with_it(tmp_path: Path) -> None:
+    words = ("CartPole-v1", "ppo", "env.source=envpool", "stop.steps=2048", "eval.every=1024", "eval.episodes=4")
+    podium.train(*words, "env.frame_stack=2", out=tmp_path / "run")
+    agent = podium.load(tmp_path / "run")
+    assert agent.obs_space.shape == (8,) and len(agent.evaluate(4)) == 4
+    with pytest.raises(ConfigError, match=r"env.measures.*env.source=gymnasium"):
+        podium.train(*words, "env.measures=[x]", out=tmp_path / "other")

@@ -70,7 +70,8 @@ class Batch:
         return action
 
     def _tensor(self, x: Any) -> Tensor:
-        return torch.as_tensor(x, device=self.device).unflatten(0, (self.members, self.envs))
+        rows: Tensor = torch.as_tensor(x, device=self.device)
+        return rows.view(self.members, self.envs, *rows.shape[1:])
 
     def state(self) -> Tree | None:
         return None

@@ -18,8 +18,8 @@ from podium.core import machine
 from podium.core.actions import Actions
 from podium.core.errors import ConfigError, MissingExtra, UnknownName
 from podium.core.parts import Row
-from podium.envs.from_vector import Array, FromVector
-from podium.envs.objects import seen
+from podium.envs.batch import Batch
+from podium.envs.objects import Array, seen
 
 OURS = {"num_envs", "batch_size", "num_threads", "max_num_players", "thread_affinity_offset", "base_path"}
 OURS |= {"seed", "env_seed", "gym_reset_return_info", "reward_threshold"}
@@ -38,7 +38,7 @@ WRAPPED = {"envpool.box2d", "envpool.classic_control", "envpool.mujoco.gym", "en
 """Envs whose time limit is no part of their task: Gymnasium has it in a wrapper around them."""
 
 
-class FromEnvPool(FromVector):
+class FromEnvPool(Batch):
     """M x E envs of an id that EnvPool knows; Dict and Discrete observations become a Row.
 
     EnvPool takes seeds only when it makes its envs, so `reset` makes them anew. An env whose episode ended is reset
@@ -103,7 +103,7 @@ class FromEnvPool(FromVector):
             obs[over] = self._seen(self._pool.reset(over)[0], len(over))
         return obs, reward, terminated, truncated, last
 
-    def _chosen(self, action: Tensor) -> Array:
+    def chosen(self, action: Tensor) -> Array:
         return self._actions.to_env(action.detach().flatten(0, 1).numpy(force=True))
 
     def _seen(self, obs: Any, count: int) -> Array:

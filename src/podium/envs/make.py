@@ -48,7 +48,7 @@ def _bare(env: EnvSettings, members: int, envs: int, device: torch.device | str,
     if source == "envpool":
         from podium.envs.from_envpool import FromEnvPool
 
-        return FromEnvPool(env.id, *size, kwargs, env.time_limit)
+        return FromEnvPool(env.id, *size, kwargs, env.time_limit, scored)
     if source == "native":
         return SIMULATORS[env.id](*size, time_limit=env.time_limit)
     if source == "own":
