@@ -392,6 +392,8 @@ FLOORS = [
     _stack(("pendulum", "td3"), "Pendulum-v1", -200, -160, 20_000, 20_000, 10, 8, 50),
     _stack(("cartpole", "dqn"), "CartPole-v1", 475, 475, 50_000, 25_000, 5, 4),
     _stack(("lunarlander", "rainbow"), "LunarLander-v3", 200, 200, 300_000, 150_000, 3, 2),
+    _stack(("lunarlander", "ppo"), "LunarLander-v3", 200, 250, 500_000, 500_000, 3, 3),
+    _stack(("halfcheetah", "ppo"), "HalfCheetah-v5", 2000, 4000, 1_000_000, 1_000_000, 3, 3, 20),
     _rows(
         "offpolicy-one",
         "one agent, 256x256, batch 256: updates/s against SB3 (SAC, TD3)",
@@ -435,6 +437,7 @@ FLOORS = [
     _ratio("bench-env-64", "CartPole against Gymnasium, 64 envs", "env/gymnasium-64", 2.5, 5),
     _ratio("bench-env-1024", "CartPole against Gymnasium, 1024 envs", "env/gymnasium-1024", 20, 60),
     _ratio("bench-env-4096", "CartPole against EnvPool, 4096 envs", "env/envpool-4096", 5, 15),
+    _rows("bench-pong", "Vector Pong, 1024 envs: steps/s", ["env/pong-1024"], fewest, 1e6, 3e6),
     _ratio("bench-cheetah", "HalfCheetah against Gymnasium, 64 envs", "mujoco/halfcheetah-gymnasium", 1.7, 2.5),
     _ratio("bench-cheetah-pool", "HalfCheetah against EnvPool, 64 envs", "mujoco/halfcheetah-envpool", 0.75, 1),
     _ratio("bench-ant", "Ant against Gymnasium, 64 envs", "mujoco/ant-gymnasium", 1.7, 3),

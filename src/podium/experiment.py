@@ -23,6 +23,7 @@ from podium.algos.td3 import TD3
 from podium.core import config, hyper, machine
 from podium.core.errors import ConfigError, PodiumError, UnknownName
 from podium.core.imports import named
+from podium.core.parts import parts_of
 from podium.core.spec import Spec
 from podium.core.streams import Streams, generator
 from podium.core.tree import Tree
@@ -108,6 +109,8 @@ def check(experiment: Experiment) -> None:
     spec = _spec(experiment, experiment.train.members)
     env = experiment.env
     envs.try_out(env, experiment.train.members * env.num)
+    if env.normalise_obs and all(part.image or part.mask for part in parts_of(spec.obs)):
+        raise ConfigError("env.normalise_obs", True, f"false: {env.id} shows images, which are scaled to 0 to 1 anyway")
     if not is_guest(algorithm(experiment.algo.name)):
         of_space(spec.action)
     experiment.algo.check(spec)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
+import podium
 from podium.core.errors import ConfigError
 from podium.core.streams import Streams
 from podium.envs.from_atari import FromAtari, game_of
@@ -66,3 +69,8 @@ def test_wrong_settings_are_named() -> None:
         make("ALE/Pong-v5", 1, 1, kwargs={"frame_skip": 3})
     with pytest.raises(ConfigError, match=r"env.id: 'CartPole-v1'.*ALE/"):
         make("CartPole-v1", 1, 1, source="atari")
+
+
+def test_images_are_not_normalised_by_statistics(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"env.normalise_obs: True is not allowed; false: ALE/Pong-v5 shows images"):
+        podium.train("atari-pong", "ppo", "env.normalise_obs=true", out=tmp_path / "run")

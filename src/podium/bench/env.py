@@ -19,7 +19,9 @@ import torch
 from podium.bench._side_by_side import Row, Side, Work, compare, effort
 from podium.core.errors import MissingExtra
 from podium.core.streams import Streams
+from podium.envs.native.base import Simulator
 from podium.envs.native.cartpole import CartPole
+from podium.envs.native.pong import Pong
 
 ENV = "CartPole-v1"
 DRAWN = 128  # actions of so many steps, used over and over
@@ -37,19 +39,34 @@ def main(rounds: int = 5, quick: bool = False) -> list[Row]:
     ):
         ours, theirs = Side("podium", partial(native, number)), Side(name, partial(peer, number))
         rows.append(compare(name, "env steps/s", ours, [theirs], turns, seconds, key=key, envs=number))
+    ours = Side("podium", partial(native, 1024, Pong))
+    theirs = Side("its plain twin", partial(sync, 1024, "VectorPong-v0"))
+    rows.append(
+        compare(
+            "1024 envs of Vector Pong; its plain twin in SyncVectorEnv",
+            "env steps/s",
+            ours,
+            [theirs],
+            turns,
+            seconds,
+            key="env/pong-1024",
+            envs=1024,
+        )
+    )
     return rows
 
 
-def native(number: int) -> Work:
-    env = CartPole(1, number)
+def native(number: int, simulator: type[Simulator] = CartPole) -> Work:
+    env = simulator(1, number)
     env.reset(Streams(0, [0]))
-    actions = torch.randint(2, (DRAWN, 1, number), generator=torch.Generator().manual_seed(0))
+    choices = int(env.action_space.n)  # type: ignore[attr-defined]
+    actions = torch.randint(choices, (DRAWN, 1, number), generator=torch.Generator().manual_seed(0))
     return _stepped(env.step, list(actions), number)
 
 
-def sync(number: int) -> Work:
+def sync(number: int, id: str = ENV) -> Work:
     """One object an env; without Gymnasium's checker, which is for authors and only costs time."""
-    env = gym.vector.SyncVectorEnv([partial(gym.make, ENV, disable_env_checker=True)] * number)
+    env = gym.vector.SyncVectorEnv([partial(gym.make, id, disable_env_checker=True)] * number)
     return _gymnasium(env, number)
 
 
