@@ -129,6 +129,18 @@ def test_keywords_count(id: str) -> None:
     assert differs, "the keywords make a difference"
 
 
+def test_a_model_of_ones_own(tmp_path: Path) -> None:
+    assets = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
+    text = (assets / "half_cheetah.xml").read_text()
+    assert text.count('gravity="0 0 -9.81"') == 1
+    (tmp_path / "moon.xml").write_text(text.replace("-9.81", "-1.62"))
+    pair, plain = Pair("HalfCheetah-v5", 2, xml_file=str(tmp_path / "moon.xml")), batch("HalfCheetah-v5", 1, 2)
+    plain.reset(Streams(0, [0]))
+    for a in random_actions(pair.env, 30):
+        step, there = pair.step(a)[0], plain.step(a)
+    assert not torch.equal(step.obs, there.obs)
+
+
 @tasks
 def test_starts_are_drawn_as_gymnasium_draws_them(id: str) -> None:
     env, twin = batch(id, 1, 3000), gym.make(id).unwrapped
