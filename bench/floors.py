@@ -109,6 +109,28 @@ def stacked(words: Sequence[str], env: str, members: int, episodes: int) -> Resu
     return {"members": results, "seconds": seconds}
 
 
+def pong(seed: int) -> Result:
+    """The fitness of what 240 s of training make, over 200 episodes."""
+    path = SCRATCH / f"pong-{seed}"
+    shutil.rmtree(path, ignore_errors=True)
+    start = time.perf_counter()
+    run(PODIUM, "train", "pong", "ppo", f"seed={seed}", "-o", str(path))
+    seconds = time.perf_counter() - start
+    score = json.loads(run(PODIUM, "eval", str(path), "--episodes", "200", "--json"))
+    shutil.rmtree(path)
+    return {"seed": seed, "mean": score["mean"], "seconds": seconds}
+
+
+def behaviour() -> Result:
+    """How the members of the front play that 600 s of evolution make."""
+    path = SCRATCH / "behaviour"
+    shutil.rmtree(path, ignore_errors=True)
+    run(PODIUM, "evolve", "pong", "ppo", "pong-behaviour", "-o", str(path))
+    found = json.loads(run(PYTHON, "bench/behaviour.py", str(path)).splitlines()[-1])
+    shutil.rmtree(path)
+    return {"front": found}
+
+
 WIDE = ("algo.lr=[1e-6,1.0]", "algo.discount=[0.5,0.9999]", "algo.lam=[0.0,1.0]", "algo.clip=[0.01,1.0]")
 WIDE += ("algo.entropy=[0.0,1.0]", "algo.batch=256", "algo.epochs=20")
 """Genes over all that they may be."""
@@ -173,6 +195,30 @@ def each_within(results: list[Result], score: float, aim: float, budget: int, ha
     said = "; ".join(f"member {m['seed']}: {m['mean']:.1f}, best at step {m['steps']:,}" for m in members)
     measured = f"{good} of {len(members)}; median {median(means):.1f}, worst {min(means):.1f}"
     return Verdict(measured, good >= needed, better >= needed, f"{results[0]['seconds']:.0f} s in all; {said}")
+
+
+def plays(results: list[Result], floor: float, aim: float) -> Verdict:
+    """The worst seed counts."""
+    worst = min(r["mean"] for r in results)
+    said = "; ".join(f"seed {r['seed']}: {r['mean']:.3f}, {r['seconds']:.0f} s from start to exit" for r in results)
+    return Verdict(", ".join(f"{r['mean']:.3f}" for r in results), worst >= floor, worst >= aim, said)
+
+
+def behaves(results: list[Result], floor: float, aim: float) -> Verdict:
+    """The laziest and the busiest of a front who still play well enough, as far as there are such."""
+    front = results[0]["front"].values()
+
+    def end(name: str, least: float, fitness: float) -> dict[str, float] | None:
+        good = [p for p in front if p["fitness"] >= fitness and p[name] >= least]
+        return max(good, key=lambda p: p[name], default=None)
+
+    ends = {name: max(front, key=lambda p, name=name: p[name]) for name in ("stop", "moved")}
+    holds, better = (end("stop", 0.6, f) is not None and end("moved", 0.8, f) is not None for f in (floor, aim))
+    lazy, busy = (end(name, least, floor) or ends[name] for name, least in (("stop", 0.6), ("moved", 0.8)))
+    measured = f"laziest stops {lazy['stop']:.2f} with fitness {lazy['fitness']:.2f}, "
+    measured += f"busiest moves {busy['moved']:.2f} with fitness {busy['fitness']:.2f}"
+    said = "; ".join(f"fitness {p['fitness']:.2f}, stop {p['stop']:.2f}, moved {p['moved']:.2f}" for p in front)
+    return Verdict(measured, holds, better, f"front of {len(front)}: {said}")
 
 
 def _seeds(results: list[Result]) -> str:
@@ -438,6 +484,24 @@ FLOORS = [
     _ratio("bench-env-1024", "CartPole against Gymnasium, 1024 envs", "env/gymnasium-1024", 20, 60),
     _ratio("bench-env-4096", "CartPole against EnvPool, 4096 envs", "env/envpool-4096", 5, 15),
     _rows("bench-pong", "Vector Pong, 1024 envs: steps/s", ["env/pong-1024"], fewest, 1e6, 3e6),
+    Floor(
+        "pong",
+        "`podium train pong ppo`, 240 s of training: fitness against the rule over 200 episodes, worst of 2 seeds",
+        "0.8",
+        "0.95",
+        "podium train pong ppo seed=N; podium eval RUN --episodes 200",
+        [Part(f"pong seed {s}", lambda s=s: pong(s)) for s in range(2)],
+        lambda results: plays(results, 0.8, 0.95),
+    ),
+    Floor(
+        "pong-behaviour",
+        "16 members, 600 s: on the front one who stops >= 0.6 of its steps and one who moves >= 0.8, with fitness",
+        "0.5 each",
+        "0.8 each",
+        "podium evolve pong ppo pong-behaviour; python bench/behaviour.py RUN",
+        [Part("pong behaviour", behaviour)],
+        lambda results: behaves(results, 0.5, 0.8),
+    ),
     _ratio("bench-cheetah", "HalfCheetah against Gymnasium, 64 envs", "mujoco/halfcheetah-gymnasium", 1.7, 2.5),
     _ratio("bench-cheetah-pool", "HalfCheetah against EnvPool, 64 envs", "mujoco/halfcheetah-envpool", 0.75, 1),
     _ratio("bench-ant", "Ant against Gymnasium, 64 envs", "mujoco/ant-gymnasium", 1.7, 3),
