@@ -290,7 +290,18 @@ def test_a_turn_takes_as_long_as_its_updates_and_evaluation_is_free() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "count"), [("env", 5), ("mujoco", 4), ("ppo", 2), ("stack", 3), ("evolve", 9), ("rpc", 5)]
+    ("name", "count"),
+    [
+        ("env", 5),
+        ("mujoco", 4),
+        ("ppo", 2),
+        pytest.param(
+            "atari", 2, marks=pytest.mark.skipif(importlib.util.find_spec("cv2") is None, reason="needs OpenCV")
+        ),
+        ("stack", 3),
+        ("evolve", 9),
+        ("rpc", 5),
+    ],
 )
 def test_a_benchmark_gives_its_rows(name: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # for the pictures

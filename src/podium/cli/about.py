@@ -40,7 +40,7 @@ def bench(
         str,
         typer.Argument(
             metavar="NAME",
-            help="ppo, stack, offpolicy, replay, env, mujoco, evolve, orchestrator, pareto, rpc or fleet.",
+            help="ppo, atari, stack, offpolicy, replay, env, mujoco, evolve, orchestrator, pareto, rpc or fleet.",
             show_default=False,
         ),
     ],

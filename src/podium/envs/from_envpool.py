@@ -65,15 +65,11 @@ class FromEnvPool(Batch):
         if known["max_num_players"] != 1:
             raise ConfigError("env.id", id, f"it is for {known['max_num_players']} players, and one can be used")
         settings = dict(kwargs) | {name: value for name, value in SCORED.items() if scored and name in known}
-        limit = known["max_episode_steps"]
         if time_limit is None and registry.specs[id][0] in WRAPPED:
-            time_limit = limit
+            time_limit = known["max_episode_steps"]
         self._limit: int | None = None
-        if time_limit is not None and settings.get("episodic_life", known.get("episodic_life")):
-            settings["max_episode_steps"] = time_limit  # time is that of a game with all its lives, which only it knows
-        elif time_limit is not None:
-            self._limit = time_limit
-            settings["max_episode_steps"] = limit and min(max(limit, time_limit + 1), MOST)  # 0: as its level has it
+        if time_limit is not None:
+            self._keep_time(known | settings, settings, time_limit)
         self._make = partial(_make, registry, id, settings)
         self._pool: Any = None
         with warnings.catch_warnings():
@@ -84,6 +80,14 @@ class FromEnvPool(Batch):
             self.obs_space, self.action_space = seen(obs), self._actions.space
         except TypeError as error:
             raise ConfigError("env.id", id, f"its spaces are {error}") from error
+
+    def _keep_time(self, known: Mapping[str, Any], settings: dict[str, Any], limit: int) -> None:
+        """Let EnvPool's own limit come a step later than ours, so that it says how an episode ended."""
+        if known.get("episodic_life"):
+            settings["max_episode_steps"] = limit  # time is that of a game with all its lives, which only it knows
+            return
+        self._limit, own = limit, known["max_episode_steps"]
+        settings["max_episode_steps"] = own and min(max(own, limit + 1), MOST)  # 0: as its level has it
 
     def start(self, seeds: list[int]) -> Array:
         self.close()
