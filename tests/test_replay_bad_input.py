@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from gymnasium.spaces import Box
 
 import podium
+from podium import entrants
+from podium.compose import compose, own, said
 from podium.envs.native.pendulum import Pendulum
 from whole import command, refused
 
@@ -123,6 +126,35 @@ EVOLVING = {
 @pytest.mark.parametrize("word", EVOLVING)
 def test_an_entrant(word: str, tmp_path: Path) -> None:
     assert EVOLVING[word] in refused(tmp_path, "evolve", "CartPole-v1", "tournament", word, "-o", tmp_path / "run")
+
+
+NONE = "is not allowed; leave it out: ppo learns without a replay"
+REPLAYLESS = {
+    "[dqn, {algo: ppo, replay: {capacity: 1000}}]": f"evolve.entrants[1]: replay.capacity: 1000 {NONE}",
+    "[{algo: ppo, critic: {count: 3}}, dqn]": f"evolve.entrants[0]: critic.count: 3 {NONE}",
+    "[dqn, {algo: ppo, replay: {capcity: 1000}}]": "evolve.entrants[1]: replay.capcity: no such setting; did you",
+    "[ppo, a2c] replay.capacity=5000": f"evolve.entrants[0]: replay.capacity: 5000 {NONE}",
+    "[ppo, a2c] critic.cout=5": "critic.cout: no such setting; did you mean critic.count?",
+}
+
+
+@pytest.mark.parametrize("words", REPLAYLESS)
+def test_an_entrant_without_a_replay_has_no_settings_of_one(words: str, tmp_path: Path) -> None:
+    kinds, _, more = words.partition("] ")
+    given = ("CartPole-v1", f"evolve.entrants={kinds.removesuffix(']')}]", *more.split())
+    assert REPLAYLESS[words] in refused(tmp_path, "evolve", *given, "-o", tmp_path / "run")
+
+
+def test_what_is_said_of_all_entrants_is_for_those_with_a_replay(tmp_path: Path) -> None:
+    """Also where the settings of such a run are replayed."""
+    words = ("CartPole-v1", "evolve.entrants=[ppo, dqn]", "replay.capacity=5000", "evolve.members=2")
+    tree = entrants.complete(compose(words), said(words), own(words))
+    found = entrants.validate(tree)
+    assert [kind.replay.capacity for kind in entrants.kinds(found)] == [1_000_000, 5000]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(found.model_dump(mode="json")))
+    again = (str(tmp_path / "config.yaml"),)
+    replayed = entrants.validate(entrants.complete(compose(again), said(again), own(again)))
+    assert replayed.model_dump()["evolve"] == found.model_dump()["evolve"]
 
 
 def test_a_fixed_temperature_of_zero_is_fine(tmp_path: Path) -> None:

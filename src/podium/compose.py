@@ -53,11 +53,19 @@ def said(words: Sequence[str]) -> list[set[str]]:
     return [_said(entrant, name, files, overrides) for entrant, name in zip(entrants, names, strict=True)]
 
 
+def own(words: Sequence[str]) -> list[dict[str, Any]]:
+    """What each entrant says of itself, beside what the words say of all."""
+    return [_own(entrant) for entrant in _entrants(_lay(*_sorted(words)))]
+
+
+def _own(entrant: Any) -> dict[str, Any]:
+    return config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {"algo": {"name": entrant}}
+
+
 def _said(entrant: Any, name: Any, files: Sequence[Layer], overrides: Sequence[dict[str, Any]]) -> set[str]:
     own = [_without_other(file, name) for file in files]
     layers = [tree for file in own for tree in (_plain(file), _tuned(file, (name, {})))]
-    mine = config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {}
-    return _names(config.merge(*layers, *overrides, mine).get("algo"))
+    return _names(config.merge(*layers, *overrides, _own(entrant) if entrant else {}).get("algo"))
 
 
 def _names(section: Any) -> set[str]:
@@ -115,7 +123,7 @@ def _entrant(
     entrant: Any, layers: Mapping[str, Layer], files: Sequence[Layer], overrides: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """The algorithm and network of one kind of members: as if it were alone, and what the entrant itself says."""
-    own = config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {"algo": {"name": entrant}}
+    own = _own(entrant)
     allowed = f"names of algorithms, or mappings with {', '.join(KIND[:-1])} and {KIND[-1]} only"
     if set(own) - {*KIND} or not isinstance(own.get("algo", {}), Mapping):
         raise ConfigError("evolve.entrants", entrant, allowed)

@@ -29,10 +29,13 @@ from podium.store.run import Run
 from podium.topologies.driver import Orchestrator
 
 
-def complete(tree: dict[str, Any], said: Sequence[Collection[str]] = ()) -> dict[str, Any]:
+def complete(
+    tree: dict[str, Any], said: Sequence[Collection[str]] = (), own: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """The config tree of an evolving run with all that it leaves open: the ranges to search, and no annealing.
 
     `said` are the settings of each entrant's algorithm that the user gave: a gene that has a value of theirs keeps it.
+    `own` is what each entrant says of itself, and has to mean something to it.
     """
     tree = config.merge({"evolve": {}, "train": {}}, tree)
     evolve, train = config.build(EvolveSettings, tree["evolve"], "evolve"), tree["train"]
@@ -45,6 +48,8 @@ def complete(tree: dict[str, Any], said: Sequence[Collection[str]] = ()) -> dict
     for i, entrant in enumerate(evolve.entrants or [tree]):
         with _named(evolve, i):
             entrants.append(_searching(entrant, evolve, i, said[i] if i < len(said) else ()))
+            if i < len(own) and not experiments.has_replay(entrants[i]["algo"]["name"]):
+                experiments.check_unused(entrants[i]["algo"]["name"], own[i])
     if evolve.entrants:
         tree["evolve"]["entrants"] = entrants
     return config.merge(tree | entrants[0], {"train": {"members": evolve.members}})
@@ -155,9 +160,11 @@ def kinds(experiment: Experiment) -> list[Experiment]:
     if not isinstance(experiment, Evolution):
         return [experiment]
     tree = experiment.model_dump(mode="json", exclude={"evolve", "fleet"})
-    out = []
-    for i, entrant in enumerate(experiment.evolve.entrants or ({},)):
-        own = {**tree, **_own(entrant), "train": {**tree["train"], "members": _share(experiment.evolve, i)}}
+    entrants, out = experiment.evolve.entrants or ({},), []
+    replays = any(entrant and experiments.has_replay(entrant["algo"].get("name")) for entrant in entrants)
+    for i, entrant in enumerate(entrants):
+        own = {**tree, **(_own(entrant) if replays else entrant)}
+        own["train"] = {**tree["train"], "members": _share(experiment.evolve, i)}
         with _named(experiment.evolve, i):
             out.append(experiments.record(own))
     return out

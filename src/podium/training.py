@@ -10,7 +10,7 @@ from typing import Any
 
 from podium import entrants
 from podium import experiment as experiments
-from podium.compose import compose, said
+from podium.compose import compose, own, said
 from podium.core import config
 from podium.core.errors import PodiumError
 from podium.core.interrupt import Interrupt
@@ -72,7 +72,7 @@ def evolve(
     """Evolve a population as `podium evolve WORDS -o OUT` does; `on_report` is called with every report."""
     tree = compose(words)
     with job(tree.get("fleet")):
-        experiment = settle(entrants.validate(entrants.complete(tree, said(words))))
+        experiment = settle(entrants.validate(entrants.complete(tree, said(words), own(words))))
         strategy = experiment.evolve.strategy if isinstance(experiment, Evolution) else ""
         algos = "-".join(dict.fromkeys(kind.algo.name for kind in entrants.kinds(experiment)))
         path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{algos}-{strategy}")
