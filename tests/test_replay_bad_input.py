@@ -37,12 +37,15 @@ CASES = {
     "dqn CartPole-v1 replay.capacity=15 replay.shared=true train.members=2": "replay.capacity: 15 is not allowed; at "
     "least one step of each env; the envs of all 2 members: 16",
     "dqn CartPole-v1 replay.capacity=0": "replay.capacity: 0 is not allowed; a whole number of at least 1",
-    "dqn CartPole-v1 replay.bytes=100000": "replay.bytes: 100000 is not allowed; 48000000 bytes are needed for "
-    "replay.capacity=1000000; replay.capacity=2080 is the largest that fits",
+    "dqn CartPole-v1 replay.bytes=100000": "replay.bytes: 100000 is not allowed; 48000000 bytes (45.8 MiB) are needed "
+    "for replay.capacity=1000000; replay.capacity=2080 is the largest that fits",
     "dqn CartPole-v1 replay.bytes=100000 train.members=2": "replay.capacity=1040 is the largest that fits",
-    "dqn CartPole-v1 replay.bytes=10": "replay.bytes: 10 is not allowed; 48000000 bytes are needed for "
+    "dqn CartPole-v1 replay.bytes=10": "replay.bytes: 10 is not allowed; 48000000 bytes (45.8 MiB) are needed for "
     "replay.capacity=1000000; 384 are the least",
     "dqn CartPole-v1 replay.capacity=1000000000000": "replay.capacity: 1000000000000 is not allowed; half of the",
+    "dqn CartPole-v1 replay.capacity=100000000000 replay.bytes=999999999999999": "replay.capacity: 100000000000 is not "
+    "allowed; the memory is",
+    "dqn CartPole-v1 replay.ratio=8 algo.updates=2": "algo.updates: 2 is not allowed; leave it out: replay.ratio=8",
     "dqn CartPole-v1 replay.ratio=0": "replay.ratio: 0 is not allowed; a number of more than 0 or null",
     "dqn CartPole-v1 replay.save_bytes=-1": "replay.save_bytes: -1 is not allowed",
     "dqn CartPole-v1 replay.capcity=5": "replay.capcity: no such setting; did you mean replay.capacity?",
@@ -57,6 +60,7 @@ CASES = {
     # critics
     "sac Pendulum-v1 critic.target=subset critic.subset=3": "critic.subset: 3 is not allowed; at most critic.count, 2",
     "dqn CartPole-v1 critic.target=subset": "critic.subset: 2 is not allowed; at most critic.count, 1",
+    "sac Pendulum-v1 critic.subset=5": "critic.subset: 5 is not allowed; 2, unless critic.target is subset: with min",
     "dqn CartPole-v1 critic.count=0": "critic.count: 0 is not allowed; a whole number of at least 1",
     "dqn CartPole-v1 critic.target=median": "critic.target: 'median' is not allowed; one of min, mean, subset",
     "dqn CartPole-v1 critic.policy=last": "critic.policy: 'last' is not allowed; one of min, mean, first",

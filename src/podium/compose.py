@@ -28,6 +28,7 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
     Later over earlier: env, algorithm, what the env's preset says `for` that algorithm, evolve, files, `key=value`.
     """
     groups, files, overrides = _sorted(words)
+    _check_typed(config.merge(*overrides))
     named = [groups[group] for group in GROUPS if group in groups]
     algo = config.merge(DEFAULT, *(tree for _, tree in [*named, *files]), *overrides)["algo"]
     tree = _lay(_with_algo(groups, algo.get("name") if isinstance(algo, dict) else None), files, overrides)
@@ -39,6 +40,14 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
             raise PodiumError(f"{word}: not one of evolve.entrants, {', '.join(names)}; add it or leave it out")
         tree |= tree["evolve"]["entrants"][0]  # in place of what the words say of another algorithm
     return tree
+
+
+def _check_typed(typed: Mapping[str, Any]) -> None:
+    """Refuse two numbers for one thing; only of what was typed now, since a run's own file holds every setting."""
+    algo, replay = (part if isinstance(part := typed.get(name), Mapping) else {} for name in ("algo", "replay"))
+    if "updates" in algo and replay.get("ratio") is not None:
+        allowed = f"leave it out: replay.ratio={replay['ratio']} takes its place"
+        raise ConfigError("algo.updates", algo["updates"], allowed)
 
 
 def said(words: Sequence[str]) -> list[set[str]]:

@@ -143,6 +143,7 @@ def _check(experiment: Evolution) -> None:
     for i, kind in enumerate(kinds(experiment)):
         with _named(evolve, i):
             experiments.check(kind)
+            _check_rollout(kind)
         if experiment.fleet.kind != "inline" and kind.replay.save_bytes > wire.LARGEST // 2:
             allowed = f"at most {wire.LARGEST // 2}: it goes to the driver in one message"
             raise ConfigError("replay.save_bytes", kind.replay.save_bytes, allowed)
@@ -153,6 +154,15 @@ def _check(experiment: Evolution) -> None:
             raise ConfigError("evolve.objectives", name, f"this env reports {', '.join(known)}; -name is minimised")
     if len(set(names)) < len(names):
         raise ConfigError("evolve.objectives", list(evolve.objectives), "each objective once")
+
+
+def _check_rollout(kind: Experiment) -> None:
+    """Nobody is evaluated before a rollout has ended: one that is longer than the run would overrun it."""
+    steps, envs, stop = kind.algo.steps, kind.env.num, kind.stop.steps
+    if stop is not None and steps * envs > stop:
+        fits = f"at most {stop // envs}" if stop >= envs else "fewer env.num"
+        rollout = f"a rollout, algo.steps x env.num = {steps} x {envs} = {steps * envs} steps"
+        raise ConfigError("algo.steps", steps, f"{fits}: {rollout}, is longer than the run, stop.steps={stop}")
 
 
 def kinds(experiment: Experiment) -> list[Experiment]:

@@ -167,7 +167,8 @@ def unsaved(experiment: Experiment) -> str | None:
     size = memory.needed(_spec(experiment, experiment.train.members), experiment.replay)
     if size <= limit:
         return None
-    return f"a full replay takes {size:,} bytes, more than replay.save_bytes={limit:,}: checkpoints will leave it out"
+    full = f"a full replay takes {machine.in_units(size)}, more than replay.save_bytes={limit}"
+    return f"{full}: checkpoints will leave it out"
 
 
 def fit_replays(kinds: Sequence[Experiment]) -> None:
