@@ -41,7 +41,9 @@ class EvolveSettings(Section):
         "tournament", description="tournament is asynchronous, all others proceed in generations"
     )
     members: int = Field(16, ge=2, description="the population, over all entrants")
-    entrants: tuple[Any, ...] = Field((), description="kinds of members: names of algorithms, or {algo: ..., net: ...}")
+    entrants: tuple[Any, ...] = Field(
+        (), description="kinds of members: names of algorithms, or mappings with algo, and net, critic and replay"
+    )
     genes: Literal["auto"] | tuple[str, ...] = Field(
         "auto",
         description="genes to search; auto: those with a range; if none has one, the usual ones that you leave open",
