@@ -23,11 +23,14 @@ CASES = {
     "dqn Pendulum-v1": f"algo.name: 'dqn' is not allowed; {DISCRETE} Box(-2.0, 2.0, (1,), float32)",
     "rainbow Pendulum-v1": f"algo.name: 'dqn' is not allowed; {DISCRETE} Box",
     "sac-discrete Pendulum-v1": f"algo.name: 'sac-discrete' is not allowed; {DISCRETE} Box",
-    "sac CartPole-v1": f"algo.name: 'sac' is not allowed; {BOX} Discrete(2)",
+    "sac CartPole-v1": f"algo.name: 'sac' is not allowed; {BOX} Discrete(2); for those there are dqn, rainbow, "
+    "sac-discrete, ppo and a2c",
+    "sac-discrete pendulum": "(1,), float32); for those there are ddpg, td3, sac, redq, ppo and a2c",
     "td3 CartPole-v1": f"algo.name: 'td3' is not allowed; {BOX} Discrete(2)",
     "ddpg CartPole-v1": f"algo.name: 'ddpg' is not allowed; {BOX} Discrete(2)",
     "redq CartPole-v1": f"algo.name: 'redq' is not allowed; {BOX} Discrete(2)",
-    "dqn env=stacks:TwoDials": f"algo.name: 'dqn' is not allowed; {DISCRETE} MultiDiscrete([3 2])",
+    "dqn env=stacks:TwoDials": f"algo.name: 'dqn' is not allowed; {DISCRETE} MultiDiscrete([3 2]); for "
+    "those there are ppo and a2c",
     "sac env=stacks:TwoDials": f"algo.name: 'sac' is not allowed; {BOX} MultiDiscrete([3 2])",
     "sac env=test_replay_bad_input:Unbounded": "algo.name: 'sac' is not allowed; it needs bounds of its actions",
     # the replay
@@ -172,6 +175,11 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("done") / "run"
     podium.train("dqn", "CartPole-v1", "stop.steps=400", "algo.batch=16", *FAST, out=path)
     return path
+
+
+def test_a_resumed_run_with_a_replay_keeps_its_batch(done: Path) -> None:
+    said = refused(done, "resume", done, "algo.batch=8", "stop.steps=800")
+    assert "algo.batch: 8 is not allowed; a resumed run keeps 16" in said
 
 
 OVERRIDES = ("critic.count=2", "replay.capacity=99", "replay.prioritised=true", "algo.batch=8", "algo.dueling=true")
