@@ -67,6 +67,16 @@ def own(words: Sequence[str]) -> list[dict[str, Any]]:
     return [_own(entrant) for entrant in _entrants(_lay(*_sorted(words)))]
 
 
+def untuned(words: Sequence[str]) -> list[str]:
+    """That the env's preset has no numbers for an algorithm, a line for each such algorithm."""
+    groups = _sorted(words)[0]
+    source, preset = groups.get("env", ("", {}))
+    names = [entrant["algo"]["name"] for entrant in own(words)] or [compose(words)["algo"].get("name")]
+    algos = [_with_algo(groups, name)["algo"] for name in names] if "for" in preset else []
+    without = dict.fromkeys(algo[0] for algo in algos if not _tuned((source, preset), algo))
+    return [f"preset {source} has no settings for {name}: defaults are used" for name in without]
+
+
 def _own(entrant: Any) -> dict[str, Any]:
     return config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {"algo": {"name": entrant}}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from podium import experiment as experiments
@@ -254,7 +255,8 @@ def _kind(each: Sequence[Experiment], i: int) -> Kind:
         for name, gene in hyper.genes(experiment.algo).items()
         if isinstance(ranges[name], list)
     ]
-    return Kind(name_of(each, i), experiment.algo.name, Space(searched), lambda id: experiments.born(experiment, id))
+    born, (learns, _) = partial(experiments.born, experiment), experiments.first_update(experiment)
+    return Kind(name_of(each, i), experiment.algo.name, Space(searched), born, learns)
 
 
 def name_of(each: Sequence[Experiment], i: int) -> str:

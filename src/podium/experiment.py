@@ -171,6 +171,15 @@ def unsaved(experiment: Experiment) -> str | None:
     return f"{full}: checkpoints will leave it out"
 
 
+def first_update(experiment: Experiment) -> tuple[int, str]:
+    """At which step a member learns for the first time, and the setting that says so; 0 without a replay."""
+    algo = experiment.algo
+    if not isinstance(algo, OffPolicySettings):
+        return 0, "algo.steps"
+    batch = -(-algo.batch // (experiment.train.members if experiment.replay.shared else 1))
+    return max((algo.warmup, "algo.warmup"), (batch, "algo.batch"))
+
+
 def fit_replays(kinds: Sequence[Experiment]) -> None:
     """Refuse replays that do not fit into memory, each beside those before it."""
     others = 0

@@ -56,7 +56,7 @@ class EvolveSettings(Section):
         ge=1,
         description="updates between two reports of a pod, and looks at who is ready; null: a quarter of the interval",
     )
-    burn_in: int = Field(0, ge=0, description="steps of each member before its first exchange")
+    burn_in: int = Field(0, ge=0, description="steps of each member before its first exchange; not less than a warm-up")
     window: int = Field(1, ge=1, description="fitness is the mean of so many last evaluations")
     confirm: bool = Field(True, description="evaluate a new leader once more before it takes the lead")
 
