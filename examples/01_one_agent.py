@@ -8,6 +8,8 @@ import podium
 
 # The words are those of the command: podium train cartpole ppo -o runs/one_agent -D
 result = podium.train("cartpole", "ppo", *sys.argv[1:], out="runs/one_agent", fresh=True)
+if result.reason == "interrupted":
+    sys.exit(f"not at its end yet; go on with: podium resume {result.path}")
 print(f"stopped at step {result.step}: stop.{result.reason} reached")
 
 agent = podium.load("runs/one_agent")

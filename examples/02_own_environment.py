@@ -32,4 +32,6 @@ class Corridor(gym.Env):
 if __name__ == "__main__":  # this file is imported again, by its name
     words = "02_own_environment:Corridor", "ppo", "stop.steps=10000", "eval.every=5000", "algo.lr=1e-3"
     result = podium.train(*words, *sys.argv[1:], out="runs/own_environment", fresh=True)
+    if result.reason == "interrupted":
+        sys.exit(f"not at its end yet; go on with: podium resume {result.path}")
     print(f"mean return {result.top[0]['fitness']:.2f}; the best way from a cell in the middle gives about 0.4")

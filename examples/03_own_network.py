@@ -24,5 +24,7 @@ if __name__ == "__main__":  # this file is imported again, by its name
     # Called as factory(n_in, n_out), once for the policy and once for the critic of every member.
     words = "cartpole", "ppo", "net.module=03_own_network:Residual", "train.members=4", "stop.steps=10000"
     result = podium.train(*words, *sys.argv[1:], out="runs/own_network", fresh=True)
+    if result.reason == "interrupted":
+        sys.exit(f"not at its end yet; go on with: podium resume {result.path}")
     for row in result.top:
         print(f"{row['rank']}. member {row['id']}: {row['fitness']:.1f}")

@@ -36,5 +36,8 @@ class Reinforce:
 
 if __name__ == "__main__":  # this file is imported again, by its name
     words = "cartpole", "algo=04_own_algorithm:Reinforce", "train.members=4", "algo.lr=[1e-3,2e-2]", "stop.steps=30000"
-    for row in podium.train(*words, *sys.argv[1:], out="runs/own_algorithm", fresh=True).top:
+    result = podium.train(*words, *sys.argv[1:], out="runs/own_algorithm", fresh=True)
+    if result.reason == "interrupted":
+        sys.exit(f"not at its end yet; go on with: podium resume {result.path}")
+    for row in result.top:
         print(f"{row['rank']}. member {row['id']}: {row['fitness']:.1f} with lr {row['genes']['lr']:.2g}")

@@ -6,6 +6,8 @@ import podium
 
 words = "cartpole", "ppo", "train.members=16", "algo.lr=[1e-5,1e-2]", "stop.steps=10000"
 result = podium.train(*words, *sys.argv[1:], out="runs/a_population", fresh=True)
+if result.reason == "interrupted":
+    sys.exit(f"not at its end yet; go on with: podium resume {result.path}")
 
 for row in result.top:
     print(

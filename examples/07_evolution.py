@@ -7,6 +7,8 @@ import podium
 ranges = "algo.lr=[1e-6,1e-1]", "algo.discount=[0.8,0.999]", "algo.clip=[0.02,0.8]"
 words = "cartpole", "ppo", "tournament", *ranges, "evolve.members=8", "evolve.interval=1024"
 result = podium.evolve(*words, *sys.argv[1:], out="runs/evolution", fresh=True)
+if result.reason == "interrupted":
+    sys.exit(f"not at its end yet; go on with: podium resume {result.path}")
 
 champion = result.top[0]
 print(f"champion: member {champion['id']}, {champion['fitness']:.1f} after {champion['steps']:,} steps")

@@ -9,9 +9,8 @@ from podium.report import plots
 objectives = "evolve.objectives=[return,-effort]"
 words = "pendulum", "ppo", "nsga2", objectives, "algo.batch=128", "evolve.burn_in=60000", "stop.steps=120000"
 result = podium.evolve(*words, *sys.argv[1:], out="runs/two_objectives", fresh=True, quiet=False)
-
 if result.reason == "interrupted":
-    print(f"interrupted at step {result.step:,}, so this is not the end; go on with: podium resume {result.path}")
+    sys.exit(f"not at its end yet; go on with: podium resume {result.path}")
 print("the front:")
 for row in result.top:
     if row.get("front") == 0:

@@ -9,6 +9,8 @@ plan = "evolve.members=4", "evolve.interval=2048", "stop.steps=10240", "eval.epi
 
 if __name__ == "__main__":
     result = podium.evolve(*words, *plan, *sys.argv[1:], out="runs/sb3", fresh=True, quiet=False)
+    if result.reason == "interrupted":
+        sys.exit(f"not at its end yet; go on with: podium resume {result.path}")
     champion = podium.load(result.path)
     print(
         f"member {champion.member}: {champion.evaluate(20).mean():.1f}, a {type(champion.guest.model).__name__} of SB3"

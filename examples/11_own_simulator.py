@@ -38,4 +38,6 @@ if __name__ == "__main__":  # this file is imported again, by its name
     words = "11_own_simulator:Docking", "ppo", "env.num=4096", "algo.steps=25", "algo.batch=12800", "algo.epochs=4"
     more = "algo.lr=1e-3", "algo.discount=0.97", "stop.steps=2e6", "eval.every=1e6", "eval.episodes=200"
     result = podium.train(*words, *more, *sys.argv[1:], out="runs/own_simulator", fresh=True)
+    if result.reason == "interrupted":
+        sys.exit(f"not at its end yet; go on with: podium resume {result.path}")
     print(f"mean return {result.top[0]['fitness']:.1f}; with engines off it is about 4")

@@ -61,6 +61,15 @@ def fresh(*words: str) -> tuple[str, float]:
     return end.stdout, time.monotonic() - started
 
 
+def test_a_preset_without_numbers_for_an_algorithm_says_so(tmp_path: Path) -> None:
+    few = ("stop.steps=8", "algo.batch=8", "algo.warmup=0", "eval.episodes=1", "eval.max_steps=9", "net.hidden=[8]")
+    few += ("replay.capacity=1000", "stop.fitness=null")
+    for i, (words, name) in enumerate({("cartpole", "sac-discrete"): "sac-discrete", ("cartpole", "dqn"): ""}.items()):
+        code, out, err = whole.command("train", *words, *few, "env.num=1", "-o", tmp_path / str(i))
+        assert (code, err) == (0, "") and "1 env each" in out
+        assert (f"preset cartpole has no settings for {name}: defaults are used" in out) == bool(name)
+
+
 def test_help_is_quick_and_needs_no_torch() -> None:
     code = """
 import sys

@@ -299,7 +299,10 @@ def test_what_is_exported_acts_so(name: str, runs: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words, reason",
     [
-        (["--ensemble", "top:2", "--how", "median"], "--how: 'median' is not allowed; one of average, vote, mixture"),
+        (
+            ["--ensemble", "top:2", "--how", "median"],
+            "error: --how: 'median' is not allowed; one of average,",
+        ),
         (["--ensemble", "top:4"], "--ensemble: 'top:4' is not allowed; K is at most 3"),
         (["--ensemble", "top:0"], "--ensemble: 'top:0' is not allowed; top:K"),
         (["--ensemble", "3"], "--ensemble: '3' is not allowed; top:K"),
@@ -351,4 +354,4 @@ def test_refuses_what_is_no_member(runs: Any, tmp_path: Path) -> None:
 )
 def test_refuses_what_cannot_be_combined(names: list[str], how: str, reason: str, runs: Any) -> None:
     error = refused([runs(name) for name in names], how)
-    assert (error.field, error.value) == ("--how", how) and reason in error.allowed
+    assert (error.field, error.value) == ("how", how) and reason in error.allowed

@@ -53,6 +53,10 @@ SETTINGS = {
     "evolve.members=": "evolve.members: None is not allowed",
     "evolve.interval=0": "evolve.interval: 0 is not allowed; a whole number of at least 1",
     "evolve.interval=513": "evolve.interval: 513 is not allowed; at most the run's length, stop.steps=512",
+    "algo.steps=96": "algo.steps: 96 is not allowed; at most 64: a rollout, algo.steps x env.num = 96 x 8 = 768 steps, "
+    "is longer than the run, stop.steps=512",
+    "env.num=1024": "algo.steps: 32 is not allowed; fewer env.num: a rollout",
+    "evolve.entrants=[ppo, {algo: {name: ppo, steps: 96}}]": "evolve.entrants[1]: algo.steps: 96 is not allowed; at",
     "evolve.burn_in=512": "evolve.burn_in: 512 is not allowed; less than the run's length, stop.steps=512",
     "evolve.burn_in=-1": "evolve.burn_in: -1 is not allowed",
     "evolve.seconds=0": "evolve.seconds: 0 is not allowed; a number of more than 0 or null",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +34,7 @@ SAYS = {
     "08_two_objectives": "the front:",
     "09_stable_baselines3": "a PPO of SB3",
     "10_own_replay_algorithm": "at heat",
+    "11_own_simulator": "mean return",
 }
 
 
@@ -54,6 +57,30 @@ def test_every_example_is_tested_and_short() -> None:
 def test_example_runs(name: str, tmp_path: Path) -> None:
     evolves = "podium.evolve(" in (EXAMPLES / f"{name}.py").read_text()
     assert SAYS[name] in run(name, tmp_path, *FEW, *(["evolve.interval=512", "evolve.burn_in=0"] if evolves else []))
+
+
+@pytest.mark.parametrize("name", sorted({*SAYS} - {"05_own_loop"}))
+def test_example_knows_that_it_may_be_stopped(name: str) -> None:
+    """Before the first evaluation there is no fitness to print, and no champion to load."""
+    assert 'if result.reason == "interrupted":' in (EXAMPLES / f"{name}.py").read_text()
+
+
+def test_an_example_that_is_stopped_before_any_evaluation_ends_without_a_traceback(tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / "10_own_replay_algorithm.py"), "stop.steps=1e9", "eval.every=1000000000"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as child:
+        for _ in range(600):
+            time.sleep(0.1)
+            if any((tmp_path / "runs/own_replay_algorithm/checkpoint").glob("*")):
+                break
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate(timeout=60)
+    assert err == "not at its end yet; go on with: podium resume runs/own_replay_algorithm\n"
+
+
+@pytest.mark.slow
+def test_own_replay_algorithm_learns(tmp_path: Path) -> None:
+    best = run("10_own_replay_algorithm", tmp_path, "train.threads=1").splitlines()[0]
+    assert float(best.split()[3]) > 200, best  # an untrained agent gets about 20
 
 
 @pytest.mark.slow

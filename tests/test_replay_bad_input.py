@@ -7,9 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from gymnasium.spaces import Box
 
 import podium
+from podium import entrants
+from podium.compose import compose, own, said
 from podium.envs.native.pendulum import Pendulum
 from whole import command, refused
 
@@ -20,11 +23,14 @@ CASES = {
     "dqn Pendulum-v1": f"algo.name: 'dqn' is not allowed; {DISCRETE} Box(-2.0, 2.0, (1,), float32)",
     "rainbow Pendulum-v1": f"algo.name: 'dqn' is not allowed; {DISCRETE} Box",
     "sac-discrete Pendulum-v1": f"algo.name: 'sac-discrete' is not allowed; {DISCRETE} Box",
-    "sac CartPole-v1": f"algo.name: 'sac' is not allowed; {BOX} Discrete(2)",
+    "sac CartPole-v1": f"algo.name: 'sac' is not allowed; {BOX} Discrete(2); for those there are dqn, rainbow, "
+    "sac-discrete, ppo and a2c",
+    "sac-discrete pendulum": "(1,), float32); for those there are ddpg, td3, sac, redq, ppo and a2c",
     "td3 CartPole-v1": f"algo.name: 'td3' is not allowed; {BOX} Discrete(2)",
     "ddpg CartPole-v1": f"algo.name: 'ddpg' is not allowed; {BOX} Discrete(2)",
     "redq CartPole-v1": f"algo.name: 'redq' is not allowed; {BOX} Discrete(2)",
-    "dqn env=stacks:TwoDials": f"algo.name: 'dqn' is not allowed; {DISCRETE} MultiDiscrete([3 2])",
+    "dqn env=stacks:TwoDials": f"algo.name: 'dqn' is not allowed; {DISCRETE} MultiDiscrete([3 2]); for "
+    "those there are ppo and a2c",
     "sac env=stacks:TwoDials": f"algo.name: 'sac' is not allowed; {BOX} MultiDiscrete([3 2])",
     "sac env=test_replay_bad_input:Unbounded": "algo.name: 'sac' is not allowed; it needs bounds of its actions",
     # the replay
@@ -34,12 +40,15 @@ CASES = {
     "dqn CartPole-v1 replay.capacity=15 replay.shared=true train.members=2": "replay.capacity: 15 is not allowed; at "
     "least one step of each env; the envs of all 2 members: 16",
     "dqn CartPole-v1 replay.capacity=0": "replay.capacity: 0 is not allowed; a whole number of at least 1",
-    "dqn CartPole-v1 replay.bytes=100000": "replay.bytes: 100000 is not allowed; 48000000 bytes are needed for "
-    "replay.capacity=1000000; replay.capacity=2080 is the largest that fits",
+    "dqn CartPole-v1 replay.bytes=100000": "replay.bytes: 100000 is not allowed; 48000000 bytes (45.8 MiB) are needed "
+    "for replay.capacity=1000000; replay.capacity=2080 is the largest that fits",
     "dqn CartPole-v1 replay.bytes=100000 train.members=2": "replay.capacity=1040 is the largest that fits",
-    "dqn CartPole-v1 replay.bytes=10": "replay.bytes: 10 is not allowed; 48000000 bytes are needed for "
+    "dqn CartPole-v1 replay.bytes=10": "replay.bytes: 10 is not allowed; 48000000 bytes (45.8 MiB) are needed for "
     "replay.capacity=1000000; 384 are the least",
     "dqn CartPole-v1 replay.capacity=1000000000000": "replay.capacity: 1000000000000 is not allowed; half of the",
+    "dqn CartPole-v1 replay.capacity=100000000000 replay.bytes=999999999999999": "replay.capacity: 100000000000 is not "
+    "allowed; the memory is",
+    "dqn CartPole-v1 replay.ratio=8 algo.updates=2": "algo.updates: 2 is not allowed; leave it out: replay.ratio=8",
     "dqn CartPole-v1 replay.ratio=0": "replay.ratio: 0 is not allowed; a number of more than 0 or null",
     "dqn CartPole-v1 replay.save_bytes=-1": "replay.save_bytes: -1 is not allowed",
     "dqn CartPole-v1 replay.capcity=5": "replay.capcity: no such setting; did you mean replay.capacity?",
@@ -54,6 +63,7 @@ CASES = {
     # critics
     "sac Pendulum-v1 critic.target=subset critic.subset=3": "critic.subset: 3 is not allowed; at most critic.count, 2",
     "dqn CartPole-v1 critic.target=subset": "critic.subset: 2 is not allowed; at most critic.count, 1",
+    "sac Pendulum-v1 critic.subset=5": "critic.subset: 5 is not allowed; 2, unless critic.target is subset: with min",
     "dqn CartPole-v1 critic.count=0": "critic.count: 0 is not allowed; a whole number of at least 1",
     "dqn CartPole-v1 critic.target=median": "critic.target: 'median' is not allowed; one of min, mean, subset",
     "dqn CartPole-v1 critic.policy=last": "critic.policy: 'last' is not allowed; one of min, mean, first",
@@ -125,6 +135,35 @@ def test_an_entrant(word: str, tmp_path: Path) -> None:
     assert EVOLVING[word] in refused(tmp_path, "evolve", "CartPole-v1", "tournament", word, "-o", tmp_path / "run")
 
 
+NONE = "is not allowed; leave it out: ppo learns without a replay"
+REPLAYLESS = {
+    "[dqn, {algo: ppo, replay: {capacity: 1000}}]": f"evolve.entrants[1]: replay.capacity: 1000 {NONE}",
+    "[{algo: ppo, critic: {count: 3}}, dqn]": f"evolve.entrants[0]: critic.count: 3 {NONE}",
+    "[dqn, {algo: ppo, replay: {capcity: 1000}}]": "evolve.entrants[1]: replay.capcity: no such setting; did you",
+    "[ppo, a2c] replay.capacity=5000": f"evolve.entrants[0]: replay.capacity: 5000 {NONE}",
+    "[ppo, a2c] critic.cout=5": "critic.cout: no such setting; did you mean critic.count?",
+}
+
+
+@pytest.mark.parametrize("words", REPLAYLESS)
+def test_an_entrant_without_a_replay_has_no_settings_of_one(words: str, tmp_path: Path) -> None:
+    kinds, _, more = words.partition("] ")
+    given = ("CartPole-v1", f"evolve.entrants={kinds.removesuffix(']')}]", *more.split())
+    assert REPLAYLESS[words] in refused(tmp_path, "evolve", *given, "-o", tmp_path / "run")
+
+
+def test_what_is_said_of_all_entrants_is_for_those_with_a_replay(tmp_path: Path) -> None:
+    """Also where the settings of such a run are replayed."""
+    words = ("CartPole-v1", "evolve.entrants=[ppo, dqn]", "replay.capacity=5000", "evolve.members=2")
+    tree = entrants.complete(compose(words), said(words), own(words))
+    found = entrants.validate(tree)
+    assert [kind.replay.capacity for kind in entrants.kinds(found)] == [1_000_000, 5000]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(found.model_dump(mode="json")))
+    again = (str(tmp_path / "config.yaml"),)
+    replayed = entrants.validate(entrants.complete(compose(again), said(again), own(again)))
+    assert replayed.model_dump()["evolve"] == found.model_dump()["evolve"]
+
+
 def test_a_fixed_temperature_of_zero_is_fine(tmp_path: Path) -> None:
     words = ("sac", "Pendulum-v1", "algo.temperature=0", "algo.learn_temperature=false", "stop.steps=500", *FAST)
     code, _, err = command("train", *words, "algo.batch=8", "-o", tmp_path / "run", "-q")
@@ -136,6 +175,11 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("done") / "run"
     podium.train("dqn", "CartPole-v1", "stop.steps=400", "algo.batch=16", *FAST, out=path)
     return path
+
+
+def test_a_resumed_run_with_a_replay_keeps_its_batch(done: Path) -> None:
+    said = refused(done, "resume", done, "algo.batch=8", "stop.steps=800")
+    assert "algo.batch: 8 is not allowed; a resumed run keeps 16" in said
 
 
 OVERRIDES = ("critic.count=2", "replay.capacity=99", "replay.prioritised=true", "algo.batch=8", "algo.dueling=true")

@@ -66,7 +66,9 @@ EACH = pytest.mark.parametrize("name", RUNS)
 
 
 def words(name: str, *more: str) -> tuple[str, ...]:
-    return (*RUNS[name][:2], *SMALL, *RUNS[name][2:], *TWO, "stop.steps=1024", *more)
+    own = (*RUNS[name][2:], *TWO, "stop.steps=1024", *more)
+    ratio = any(word.startswith("replay.ratio=") for word in own)
+    return (*RUNS[name][:2], *(word for word in SMALL if not (ratio and word.startswith("algo.updates="))), *own)
 
 
 def latest(run: Path) -> Tree:
@@ -184,6 +186,33 @@ def test_a_replay_that_was_not_saved_fills_anew(tmp_path: Path) -> None:
     full = latest(tmp_path / "run")
     assert (full["learnt"]["updates"] > after["learnt"]["updates"]).all()
     assert (full["slot"]["learner"]["replay"]["ring"]["size"] * 4 == 768 - 560).all(), "the rest was never seen"
+
+
+# ---- before members learn
+
+
+def test_a_run_that_never_came_to_learn_says_so(tmp_path: Path) -> None:
+    given = words("sac", "stop.steps=null", "stop.seconds=0.2", "algo.warmup=600")
+    code, out, err = whole.command("train", *given, "train.members=1", "algo.lr=1e-3", "-o", tmp_path / "run")
+    said = [line for line in out.splitlines() if line.startswith("sac has learnt nothing by step ")]
+    assert (code, err, len(said)) == (0, "", 1) and said[0].endswith("it begins at step 600 (algo.warmup)")
+    assert said[0] in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_run_that_learnt_does_not_say_so(tmp_path: Path) -> None:
+    _, out, _ = whole.command("train", *words("sac", "stop.steps=256"), "-o", tmp_path / "run")
+    assert "learnt nothing" not in out and "4 envs each" in out
+
+
+@pytest.mark.parametrize("strategy", ["truncation", "tournament"])
+def test_nobody_is_exchanged_before_the_warm_up_is_over(strategy: str, tmp_path: Path) -> None:
+    """What networks score that have learnt nothing is no reason to copy them."""
+    given = [word for word in words("dqn", "algo.warmup=300", "stop.steps=640") if word not in TWO]
+    evolving = (strategy, "evolve.members=4", "evolve.interval=64")
+    podium.evolve(*given, *evolving, out=tmp_path / "run")
+    with Run.open(tmp_path / "run") as run:
+        born = [row["born_step"] for row in run.ledger.members() if row["origin"] == "copy"]
+    assert born and min(born) >= 300
 
 
 # ---- a member that fails

@@ -28,6 +28,7 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
     Later over earlier: env, algorithm, what the env's preset says `for` that algorithm, evolve, files, `key=value`.
     """
     groups, files, overrides = _sorted(words)
+    _check_typed(config.merge(*overrides))
     named = [groups[group] for group in GROUPS if group in groups]
     algo = config.merge(DEFAULT, *(tree for _, tree in [*named, *files]), *overrides)["algo"]
     tree = _lay(_with_algo(groups, algo.get("name") if isinstance(algo, dict) else None), files, overrides)
@@ -39,6 +40,14 @@ def compose(words: Sequence[str]) -> dict[str, Any]:
             raise PodiumError(f"{word}: not one of evolve.entrants, {', '.join(names)}; add it or leave it out")
         tree |= tree["evolve"]["entrants"][0]  # in place of what the words say of another algorithm
     return tree
+
+
+def _check_typed(typed: Mapping[str, Any]) -> None:
+    """Refuse two numbers for one thing; only of what was typed now, since a run's own file holds every setting."""
+    algo, replay = (part if isinstance(part := typed.get(name), Mapping) else {} for name in ("algo", "replay"))
+    if "updates" in algo and replay.get("ratio") is not None:
+        allowed = f"leave it out: replay.ratio={replay['ratio']} takes its place"
+        raise ConfigError("algo.updates", algo["updates"], allowed)
 
 
 def said(words: Sequence[str]) -> list[set[str]]:
@@ -53,11 +62,29 @@ def said(words: Sequence[str]) -> list[set[str]]:
     return [_said(entrant, name, files, overrides) for entrant, name in zip(entrants, names, strict=True)]
 
 
+def own(words: Sequence[str]) -> list[dict[str, Any]]:
+    """What each entrant says of itself, beside what the words say of all."""
+    return [_own(entrant) for entrant in _entrants(_lay(*_sorted(words)))]
+
+
+def untuned(words: Sequence[str]) -> list[str]:
+    """That the env's preset has no numbers for an algorithm, a line for each such algorithm."""
+    groups = _sorted(words)[0]
+    source, preset = groups.get("env", ("", {}))
+    names = [entrant["algo"]["name"] for entrant in own(words)] or [compose(words)["algo"].get("name")]
+    algos = [_with_algo(groups, name)["algo"] for name in names] if "for" in preset else []
+    without = dict.fromkeys(algo[0] for algo in algos if not _tuned((source, preset), algo))
+    return [f"preset {source} has no settings for {name}: defaults are used" for name in without]
+
+
+def _own(entrant: Any) -> dict[str, Any]:
+    return config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {"algo": {"name": entrant}}
+
+
 def _said(entrant: Any, name: Any, files: Sequence[Layer], overrides: Sequence[dict[str, Any]]) -> set[str]:
     own = [_without_other(file, name) for file in files]
     layers = [tree for file in own for tree in (_plain(file), _tuned(file, (name, {})))]
-    mine = config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {}
-    return _names(config.merge(*layers, *overrides, mine).get("algo"))
+    return _names(config.merge(*layers, *overrides, _own(entrant) if entrant else {}).get("algo"))
 
 
 def _names(section: Any) -> set[str]:
@@ -115,7 +142,7 @@ def _entrant(
     entrant: Any, layers: Mapping[str, Layer], files: Sequence[Layer], overrides: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
     """The algorithm and network of one kind of members: as if it were alone, and what the entrant itself says."""
-    own = config.selected(dict(entrant)) if isinstance(entrant, Mapping) else {"algo": {"name": entrant}}
+    own = _own(entrant)
     allowed = f"names of algorithms, or mappings with {', '.join(KIND[:-1])} and {KIND[-1]} only"
     if set(own) - {*KIND} or not isinstance(own.get("algo", {}), Mapping):
         raise ConfigError("evolve.entrants", entrant, allowed)

@@ -158,9 +158,9 @@ class Ensemble(Player):
     def _check(self) -> None:
         """Refuse members that cannot act so together, by what they tell of an observation of zeros."""
         if self.how not in HOWS:
-            raise ConfigError("--how", self.how, f"one of {', '.join(HOWS)}")
+            raise ConfigError("how", self.how, f"one of {', '.join(HOWS)}")
         if self._box and self.how == "vote":
-            raise ConfigError("--how", "vote", "average or mixture: actions in a Box are no choices to vote on")
+            raise ConfigError("how", "vote", "average or mixture: actions in a Box are no choices to vote on")
         if self.how == "vote" or (self._box and self.how == "average"):
             return
         zeros = torch.zeros(1, *(self.obs_space.shape or ()), dtype=dtype_of(self.obs_space))
@@ -170,10 +170,10 @@ class Ensemble(Player):
             if kind is None:
                 lacks, other = ("density", "average") if self._box else ("probabilities to average", "vote")
                 who = f"member {group[0].member} ({group[0]._experiment.algo.name})"
-                raise ConfigError("--how", self.how, f"{other}, since {who} has no {lacks}")
+                raise ConfigError("how", self.how, f"{other}, since {who} has no {lacks}")
         if self.how == "average" and len(set(kinds)) > 1:
             allowed = "vote or mixture: some members have probabilities and others values, which have no common scale"
-            raise ConfigError("--how", self.how, allowed)
+            raise ConfigError("how", self.how, allowed)
 
 
 def _same_spaces(one: Agent, other: Agent) -> None:

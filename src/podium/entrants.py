@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from podium import experiment as experiments
@@ -29,10 +30,13 @@ from podium.store.run import Run
 from podium.topologies.driver import Orchestrator
 
 
-def complete(tree: dict[str, Any], said: Sequence[Collection[str]] = ()) -> dict[str, Any]:
+def complete(
+    tree: dict[str, Any], said: Sequence[Collection[str]] = (), own: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """The config tree of an evolving run with all that it leaves open: the ranges to search, and no annealing.
 
     `said` are the settings of each entrant's algorithm that the user gave: a gene that has a value of theirs keeps it.
+    `own` is what each entrant says of itself, and has to mean something to it.
     """
     tree = config.merge({"evolve": {}, "train": {}}, tree)
     evolve, train = config.build(EvolveSettings, tree["evolve"], "evolve"), tree["train"]
@@ -45,6 +49,8 @@ def complete(tree: dict[str, Any], said: Sequence[Collection[str]] = ()) -> dict
     for i, entrant in enumerate(evolve.entrants or [tree]):
         with _named(evolve, i):
             entrants.append(_searching(entrant, evolve, i, said[i] if i < len(said) else ()))
+            if i < len(own) and not experiments.has_replay(entrants[i]["algo"]["name"]):
+                experiments.check_unused(entrants[i]["algo"]["name"], own[i])
     if evolve.entrants:
         tree["evolve"]["entrants"] = entrants
     return config.merge(tree | entrants[0], {"train": {"members": evolve.members}})
@@ -138,6 +144,7 @@ def _check(experiment: Evolution) -> None:
     for i, kind in enumerate(kinds(experiment)):
         with _named(evolve, i):
             experiments.check(kind)
+            _check_rollout(kind)
         if experiment.fleet.kind != "inline" and kind.replay.save_bytes > wire.LARGEST // 2:
             allowed = f"at most {wire.LARGEST // 2}: it goes to the driver in one message"
             raise ConfigError("replay.save_bytes", kind.replay.save_bytes, allowed)
@@ -150,14 +157,25 @@ def _check(experiment: Evolution) -> None:
         raise ConfigError("evolve.objectives", list(evolve.objectives), "each objective once")
 
 
+def _check_rollout(kind: Experiment) -> None:
+    """Nobody is evaluated before a rollout has ended: one that is longer than the run would overrun it."""
+    steps, envs, stop = kind.algo.steps, kind.env.num, kind.stop.steps
+    if stop is not None and steps * envs > stop:
+        fits = f"at most {stop // envs}" if stop >= envs else "fewer env.num"
+        rollout = f"a rollout, algo.steps x env.num = {steps} x {envs} = {steps * envs} steps"
+        raise ConfigError("algo.steps", steps, f"{fits}: {rollout}, is longer than the run, stop.steps={stop}")
+
+
 def kinds(experiment: Experiment) -> list[Experiment]:
     """An experiment for each kind of members, with as many as are its share."""
     if not isinstance(experiment, Evolution):
         return [experiment]
     tree = experiment.model_dump(mode="json", exclude={"evolve", "fleet"})
-    out = []
-    for i, entrant in enumerate(experiment.evolve.entrants or ({},)):
-        own = {**tree, **_own(entrant), "train": {**tree["train"], "members": _share(experiment.evolve, i)}}
+    entrants, out = experiment.evolve.entrants or ({},), []
+    replays = any(entrant and experiments.has_replay(entrant["algo"].get("name")) for entrant in entrants)
+    for i, entrant in enumerate(entrants):
+        own = {**tree, **(_own(entrant) if replays else entrant)}
+        own["train"] = {**tree["train"], "members": _share(experiment.evolve, i)}
         with _named(experiment.evolve, i):
             out.append(experiments.record(own))
     return out
@@ -237,7 +255,8 @@ def _kind(each: Sequence[Experiment], i: int) -> Kind:
         for name, gene in hyper.genes(experiment.algo).items()
         if isinstance(ranges[name], list)
     ]
-    return Kind(name_of(each, i), experiment.algo.name, Space(searched), lambda id: experiments.born(experiment, id))
+    born, (learns, _) = partial(experiments.born, experiment), experiments.first_update(experiment)
+    return Kind(name_of(each, i), experiment.algo.name, Space(searched), born, learns)
 
 
 def name_of(each: Sequence[Experiment], i: int) -> str:

@@ -31,9 +31,11 @@ from podium.envs import make as envs
 from podium.envs.base import VecEnv
 from podium.envs.settings import EnvSettings
 from podium.guests.base import Guest, is_guest
+from podium.nets.critics import CriticSettings
 from podium.ops.dist import of_space
 from podium.replay import memory
 from podium.replay.replay import Replay
+from podium.replay.settings import ReplaySettings
 from podium.roles.collector import Collector
 from podium.roles.evaluator import Evaluator
 from podium.roles.guests import GuestPod
@@ -52,6 +54,8 @@ ALGORITHMS: dict[str, type[Any]] = {
     "sac-discrete": DiscreteSAC,
     "redq": REDQ,
 }
+REPLAYED: dict[str, type[config.Section]] = {"critic": CriticSettings, "replay": ReplaySettings}
+"""Sections that only learners with a replay have."""
 GUESTS = {"sb3-ppo": "podium.guests.sb3:SB3PPO"}
 """Agents of other libraries, imported only when they are asked for."""
 
@@ -117,7 +121,7 @@ def check(experiment: Experiment) -> None:
     if isinstance(experiment.algo, OffPolicySettings):
         _check_replay(experiment, experiment.algo, spec)
     else:
-        _check_unused(experiment)
+        check_unused(experiment.algo.name, experiment.model_dump(mode="json", include={*REPLAYED}))
 
 
 def has_replay(name: object) -> bool:
@@ -166,7 +170,17 @@ def unsaved(experiment: Experiment) -> str | None:
     size = memory.needed(_spec(experiment, experiment.train.members), experiment.replay)
     if size <= limit:
         return None
-    return f"a full replay takes {size:,} bytes, more than replay.save_bytes={limit:,}: checkpoints will leave it out"
+    full = f"a full replay takes {machine.in_units(size)}, more than replay.save_bytes={limit}"
+    return f"{full}: checkpoints will leave it out"
+
+
+def first_update(experiment: Experiment) -> tuple[int, str]:
+    """At which step a member learns for the first time, and the setting that says so; 0 without a replay."""
+    algo = experiment.algo
+    if not isinstance(algo, OffPolicySettings):
+        return 0, "algo.steps"
+    batch = -(-algo.batch // (experiment.train.members if experiment.replay.shared else 1))
+    return max((algo.warmup, "algo.warmup"), (batch, "algo.batch"))
 
 
 def fit_replays(kinds: Sequence[Experiment]) -> None:
@@ -179,14 +193,13 @@ def fit_replays(kinds: Sequence[Experiment]) -> None:
             others += memory.needed(spec, kind.replay)
 
 
-def _check_unused(experiment: Experiment) -> None:
+def check_unused(name: str, tree: Mapping[str, Any]) -> None:
     """Settings of a replay and its critics say nothing to an algorithm that has none."""
-    for section in ("critic", "replay"):
-        settings = getattr(experiment, section)
-        for name in type(settings).model_fields:
-            if getattr(settings, name) != getattr(type(settings)(), name):
-                allowed = f"leave it out: {experiment.algo.name} learns without a replay"
-                raise ConfigError(f"{section}.{name}", getattr(settings, name), allowed)
+    for section, cls in REPLAYED.items():
+        settings = config.build(cls, tree.get(section, {}), section)
+        for field, value in settings:
+            if value != getattr(cls(), field):
+                raise ConfigError(f"{section}.{field}", value, f"leave it out: {name} learns without a replay")
 
 
 def _check_schedule(experiment: Experiment) -> None:

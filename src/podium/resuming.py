@@ -32,6 +32,8 @@ FIXED = (
     *(f"algo.{name}" for name in ("distribution", "dueling", "atoms", "low", "high")),
 )
 """What a resumed run keeps: it shaped the tensors, or drew the numbers, that the checkpoint holds."""
+REPLAYED = ("algo.batch",)
+"""What a run with a replay keeps, too: numbers were drawn ahead for batches of that size."""
 EVOLVED = (
     "algo",
     *(f"evolve.{name}" for name in ("strategy", "members", "entrants", "genes", "objectives", "seconds")),
@@ -151,6 +153,8 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     before, after = dict(config.leaves(old)), dict(config.leaves(new))
     changed = [name for name in after if name not in before or after[name] != before[name]]
     kept = (*FIXED, *EVOLVED) if "evolve" in new else FIXED
+    if experiments.has_replay(new["algo"]["name"]):
+        kept += REPLAYED
     for name in changed:
         if any(name == fixed or name.startswith(f"{fixed}.") for fixed in kept):
             was = before.get(name)

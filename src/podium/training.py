@@ -10,7 +10,7 @@ from typing import Any
 
 from podium import entrants
 from podium import experiment as experiments
-from podium.compose import compose, said
+from podium.compose import compose, own, said, untuned
 from podium.core import config
 from podium.core.errors import PodiumError
 from podium.core.interrupt import Interrupt
@@ -59,7 +59,7 @@ def train(
         settings = config.merge(settings, replayed)
     experiment = entrants.validate(settings)
     path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{experiment.algo.name}")
-    return begin(experiment, path, fresh, quiet, on_report)
+    return begin(experiment, path, fresh, quiet, on_report, untuned(words))
 
 
 def evolve(
@@ -72,11 +72,11 @@ def evolve(
     """Evolve a population as `podium evolve WORDS -o OUT` does; `on_report` is called with every report."""
     tree = compose(words)
     with job(tree.get("fleet")):
-        experiment = settle(entrants.validate(entrants.complete(tree, said(words))))
+        experiment = settle(entrants.validate(entrants.complete(tree, said(words), own(words))))
         strategy = experiment.evolve.strategy if isinstance(experiment, Evolution) else ""
         algos = "-".join(dict.fromkeys(kind.algo.name for kind in entrants.kinds(experiment)))
         path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{algos}-{strategy}")
-        return begin(experiment, path, fresh, quiet, on_report)
+        return begin(experiment, path, fresh, quiet, on_report, untuned(words))
 
 
 def _no_other_values(schedule: Sequence[Mapping[str, Any]], said: Collection[str]) -> None:
@@ -86,8 +86,15 @@ def _no_other_values(schedule: Sequence[Mapping[str, Any]], said: Collection[str
             raise PodiumError(f"algo.{name}: the schedule sets it; leave it out, or take it out of the schedule")
 
 
-def begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_report: OnReport | None) -> Result:
-    """A new run in the folder `path`."""
+def begin(
+    experiment: Experiment,
+    path: Path,
+    fresh: bool,
+    quiet: bool,
+    on_report: OnReport | None,
+    notes: Sequence[str] = (),
+) -> Result:
+    """A new run in the folder `path`; `notes` are said at its start."""
     admit(path, fresh)
     dealt = seats(experiment)
     with (
@@ -104,18 +111,31 @@ def begin(experiment: Experiment, path: Path, fresh: bool, quiet: bool, on_repor
             sink.open(run, 0)
             driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
             driver.checkpoint()
-            return finish(driver, sink, experiment)
+            return finish(driver, sink, experiment, notes)
 
 
-def finish(driver: Driver, sink: Sink, experiment: Experiment) -> Result:
+def finish(driver: Driver, sink: Sink, experiment: Experiment, notes: Sequence[str] = ()) -> Result:
     """Train to the end."""
     sink.start(f"{_title(experiment)}  ->  {driver.run.path}")
-    for note in filter(None, map(experiments.unsaved, entrants.kinds(experiment))):
+    for note in (*notes, *filter(None, map(experiments.unsaved, entrants.kinds(experiment)))):
         sink.note(note)
     reason = driver.train()
     driver.run.log(f"stopped at step {driver.step}: {reason}")
     sink.stop()
+    for note in _unlearnt(driver, experiment):
+        sink.note(note)
     return Result(driver.run.path, driver.run.ledger.top(), driver.step, reason)
+
+
+def _unlearnt(driver: Driver, experiment: Experiment) -> list[str]:
+    """Of each kind of members that never came to learn, that this is so, and when it would have begun."""
+    each, population, said = entrants.kinds(experiment), driver.population, {}
+    for kind, steps in zip((at.kind for at in population.places), population.steps, strict=True):
+        first, setting = experiments.first_update(each[kind])
+        if steps < first:
+            name = entrants.name_of(each, kind)
+            said[name] = f"{name} has learnt nothing by step {steps:,}: it begins at step {first:,} ({setting})"
+    return list(said.values())
 
 
 def _start(pool: Pods, experiment: Experiment, pods: int) -> dict[str, Any] | None:
@@ -154,7 +174,7 @@ def _title(experiment: Experiment) -> str:
     env = experiment.env
     guests = any(is_guest(experiments.algorithm(kind.algo.name)) for kind in entrants.kinds(experiment))
     source = "" if guests else f" ({source_of(env, members * env.num)})"
-    return f"{algo} on {env.id}{source}{of}, {env.num} envs each, seed {experiment.seed}"
+    return f"{algo} on {env.id}{source}{of}, {env.num} env{'s' * (env.num != 1)} each, seed {experiment.seed}"
 
 
 @contextmanager

@@ -34,6 +34,11 @@ def row(rank: int, **more: Any) -> dict[str, Any]:
     return {**base, "genes": {"lr": rank * 1e-4, "discount": 0.98}, **more}
 
 
+def test_a_gene_that_follows_from_another_is_not_off() -> None:
+    found = words.genes({"max_norm": None, "policy_lr": None, "target_entropy": None})
+    assert found == "max_norm off  policy_lr auto  target_entropy auto"
+
+
 def screen(width: int = 80) -> tuple[rich.console.Console, io.StringIO]:
     file = io.StringIO()
     return rich.console.Console(file=file, width=width, force_terminal=True, color_system=None), file

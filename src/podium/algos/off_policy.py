@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from gymnasium import Space
 from gymnasium.spaces import Box, Discrete
 from pydantic import Field
 from torch import Tensor
@@ -57,16 +58,27 @@ class OffPolicySettings(AlgoSettings):
 
     def needs_discrete(self, spec: Spec) -> None:
         if not isinstance(spec.action, Discrete):
-            fits = "for Box actions there are ddpg, td3, sac and redq"
-            raise ConfigError("algo.name", self.name, f"it takes Discrete actions, and this env {spec.action}; {fits}")
+            allowed = f"it takes Discrete actions, and this env {spec.action}; {_fitting(spec.action)}"
+            raise ConfigError("algo.name", self.name, allowed)
 
     def needs_box(self, spec: Spec) -> None:
         box = spec.action
         if not isinstance(box, Box) or len(box.shape) != 1:
-            fits = "; for Discrete ones there are dqn and sac-discrete" if isinstance(box, Discrete) else ""
-            raise ConfigError("algo.name", self.name, f"it takes flat Box actions, and this env {box}{fits}")
+            allowed = f"it takes flat Box actions, and this env {box}; {_fitting(box)}"
+            raise ConfigError("algo.name", self.name, allowed)
         if not box.is_bounded() or not (box.high.astype(np.float64) - box.low < WIDEST).all():
-            raise ConfigError("algo.name", self.name, f"it needs bounds of its actions, and this env has {box}")
+            allowed = f"it needs bounds of its actions, and this env has {box}; for those there are ppo and a2c"
+            raise ConfigError("algo.name", self.name, allowed)
+
+
+def _fitting(actions: Space[Any]) -> str:
+    """Which algorithms take such actions, in words."""
+    fits = "ppo and a2c"  # take all
+    if isinstance(actions, Discrete):
+        fits = f"dqn, rainbow, sac-discrete, {fits}"
+    elif isinstance(actions, Box) and len(actions.shape) == 1:
+        fits = f"ddpg, td3, sac, redq, {fits}"
+    return f"for those there are {fits}"
 
 
 class OffPolicy:

@@ -42,6 +42,12 @@ def memory() -> int:
     return min(whole, int(said)) if said.isdigit() else whole
 
 
+def in_units(size: int) -> str:
+    """Bytes as people read them: 48000000 bytes (45.8 MiB)."""
+    power = min((size.bit_length() - 1) // 10, 5) if size else 0
+    return f"{size} bytes" + (f" ({size / 1024**power:.1f} {'KMGTP'[power - 1]}iB)" if power > 1 else "")
+
+
 def identity() -> str:
     """The same for all processes of a machine that share its /tmp, and for no other machine."""
     boot = Path("/proc/sys/kernel/random/boot_id")

@@ -73,7 +73,7 @@ class Generational(Search):
         self.generation += 1
         if self.closing:
             return {}
-        if max(population.steps) < population.settings.burn_in:
+        if max(population.steps) < population.burn_in:
             return population.revive_failed()
         return self._refill(population, entries)
 

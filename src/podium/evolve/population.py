@@ -47,6 +47,8 @@ class Population:
         self.board = Leaderboard([math.ceil(settings.capacity * n / sum(share)) for n in share])
         self.steps, self.size = [0] * len(places), sum(share)
         self.next_id, self.evaluations, self.cost, self.exchanges = self.size, 0, 0, 0
+        # Before a replay is filled networks are as they were drawn, and which of them is better says nothing.
+        self.burn_in = max(settings.burn_in, *(kind.learns for kind in kinds))
         self._longest = max(place.rollout for place in places)
         self.objectives = [name.removeprefix("-") for name in settings.objectives]
         self.note: Callable[[str], None] = lambda text: None

@@ -20,12 +20,16 @@ Genes = dict[str, float]
 
 @dataclass(frozen=True)
 class Kind:
-    """What some members share. `born` are the genes of a member with new weights, by its id."""
+    """What some members share. `born` are the genes of a member with new weights, by its id.
+
+    Before `learns` steps no member has learnt anything.
+    """
 
     name: str
     algo: str
     space: Space
     born: Callable[[int], Genes]
+    learns: int = 0
 
     def values(self, genes: Sequence[Mapping[str, float]]) -> Tensor:
         """The searched genes of some members, `[n, G]`."""

@@ -41,7 +41,9 @@ class EvolveSettings(Section):
         "tournament", description="tournament is asynchronous, all others proceed in generations"
     )
     members: int = Field(16, ge=2, description="the population, over all entrants")
-    entrants: tuple[Any, ...] = Field((), description="kinds of members: names of algorithms, or {algo: ..., net: ...}")
+    entrants: tuple[Any, ...] = Field(
+        (), description="kinds of members: names of algorithms, or mappings with algo, and net, critic and replay"
+    )
     genes: Literal["auto"] | tuple[str, ...] = Field(
         "auto",
         description="genes to search; auto: those with a range; if none has one, the usual ones that you leave open",
@@ -54,7 +56,7 @@ class EvolveSettings(Section):
         ge=1,
         description="updates between two reports of a pod, and looks at who is ready; null: a quarter of the interval",
     )
-    burn_in: int = Field(0, ge=0, description="steps of each member before its first exchange")
+    burn_in: int = Field(0, ge=0, description="steps of each member before its first exchange; not less than a warm-up")
     window: int = Field(1, ge=1, description="fitness is the mean of so many last evaluations")
     confirm: bool = Field(True, description="evaluate a new leader once more before it takes the lead")
 

@@ -84,7 +84,7 @@ class Tournament(Search):
         """Offer a row to the leaderboard, and let the generator decide who trains on in it. None: the same member."""
         population, settings = self.population, self.population.settings
         entry = population.offer(pod, index, population.entry(pod, index, outcome))
-        if self.closing or population.steps[pod] < settings.burn_in:
+        if self.closing or population.steps[pod] < population.burn_in:
             return None
         live = self._live[entry.kind]
         worst = len(live) > 1 and entry.fitness <= live[0]

@@ -38,6 +38,10 @@ class CriticSettings(Section):
     def check(self) -> None:
         if self.target == "subset" and self.subset > self.count:
             raise ConfigError("critic.subset", self.subset, f"at most critic.count, {self.count}")
+        default = type(self)().subset
+        if self.target != "subset" and self.subset != default:
+            allowed = f"{default}, unless critic.target is subset: with {self.target} it means nothing"
+            raise ConfigError("critic.subset", self.subset, allowed)
 
 
 class Critics:

@@ -41,12 +41,18 @@ def check(spec: Spec, settings: ReplaySettings, batch: int) -> None:
 
 def fit(spec: Spec, settings: ReplaySettings, others: int = 0) -> None:
     """Refuse a replay that does not fit into memory beside the `others` bytes of the run's other replays."""
-    limit = settings.bytes if settings.bytes is not None else memory(spec.device) // 2
-    if others + needed(spec, settings) > limit:
-        raise _too_large(spec, settings, others, limit)
+    whole, need = memory(spec.device), others + needed(spec, settings)
+    if settings.bytes is None and need > whole // 2:
+        limit = f"half of the memory is {machine.in_units(whole // 2)}, and "
+        raise _too_large(spec, settings, others, whole // 2, "replay.capacity", limit)
+    if settings.bytes is not None and need > settings.bytes:
+        raise _too_large(spec, settings, others, settings.bytes, "replay.bytes")
+    if need > whole:
+        limit = f"the memory is {machine.in_units(whole)}, and "
+        raise _too_large(spec, settings, others, whole, "replay.capacity", limit)
 
 
-def _too_large(spec: Spec, settings: ReplaySettings, others: int, limit: int) -> ConfigError:
+def _too_large(spec: Spec, settings: ReplaySettings, others: int, limit: int, field: str, why: str = "") -> ConfigError:
     _, envs = _shape(spec, settings)
 
     def total(steps: int) -> int:
@@ -54,11 +60,10 @@ def _too_large(spec: Spec, settings: ReplaySettings, others: int, limit: int) ->
 
     largest = bisect_right(range(settings.capacity // envs + 1), limit, lo=1, key=total) - 1
     fits = f"replay.capacity={largest * envs} is the largest that fits" if largest else f"{total(1)} are the least"
-    beside = f", and {others} for other members" if others else ""
-    need = f"{needed(spec, settings)} bytes are needed for replay.capacity={settings.capacity}{beside}; {fits}"
-    if settings.bytes is None:
-        return ConfigError("replay.capacity", settings.capacity, f"half of the memory is {limit} bytes, and {need}")
-    return ConfigError("replay.bytes", settings.bytes, need)
+    beside = f", and {machine.in_units(others)} for other members" if others else ""
+    need = machine.in_units(needed(spec, settings))
+    allowed = f"{why}{need} are needed for replay.capacity={settings.capacity}{beside}; {fits}"
+    return ConfigError(field, getattr(settings, field.removeprefix("replay.")), allowed)
 
 
 def memory(device: torch.device) -> int:

@@ -69,7 +69,7 @@ class Schedule:
         self.schedule, self.title, self.names = schedule, title, changing(schedule)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = {name: [words.gene(entry["genes"].get(name)) for entry in self.schedule] for name in self.names}
+        columns = {name: [words.gene(entry["genes"].get(name), name) for entry in self.schedule] for name in self.names}
         steps, events = [f"{e['step']:,}" for e in self.schedule], [str(e["event"]) for e in self.schedule]
         widths = [max(map(cell_len, [name, *cells])) for name, cells in {**columns, "": steps, "event": events}.items()]
         out = _table()

@@ -72,7 +72,7 @@ def schedule(lineage: Mapping[str, Any], path: Path, scales: Mapping[str, str] |
                 panel.axvline(entry["step"], color=FAINT, linewidth=0.8, alpha=min(1, 50 / len(entries)), zorder=0)
         _fitness(panels[0], lineage, end)
         for panel, name in zip(panels[1:], names, strict=True):
-            _gene(panel, [(e["step"], e["genes"].get(name)) for e in entries], end, (scales or {}).get(name))
+            _gene(panel, name, [(e["step"], e["genes"].get(name)) for e in entries], end, (scales or {}).get(name))
         figure.align_ylabels(panels)
         begun = lineage_tables.start(lineage)
         panels[-1].set_xlabel(f"steps after {begun}" if begun else "steps of training behind the weights")
@@ -103,7 +103,7 @@ def _fitness(panel: Axes, lineage: Mapping[str, Any], end: int) -> None:
             free = where - end * 0.01
 
 
-def _gene(panel: Axes, points: Sequence[tuple[int, float | None]], end: int, scale: str | None) -> None:
+def _gene(panel: Axes, name: str, points: Sequence[tuple[int, float | None]], end: int, scale: str | None) -> None:
     """One gene as steps; grey where it is off."""
     axes.scale(panel, [value for _, value in points if value is not None], scale)
     edges = [*(step for step, _ in points), end]
@@ -115,7 +115,9 @@ def _gene(panel: Axes, points: Sequence[tuple[int, float | None]], end: int, sca
             panel.axvspan(left, right, color="#f3f3f3", linewidth=0, zorder=0)
         if off and right - left > 0.04 * end:
             place: Any = ("data", "axes fraction")
-            panel.annotate("off", ((left + right) / 2, 0.5), None, place, ha="center", va="center", color=GREY)
+            panel.annotate(
+                words.gene(None, name), ((left + right) / 2, 0.5), None, place, ha="center", va="center", color=GREY
+            )
 
 
 def front(rows: Sequence[Mapping[str, Any]], names: Sequence[str], path: Path, title: str = "Front") -> None:

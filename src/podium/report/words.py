@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 NOTHING = "-"
+AUTO = ("policy_lr", "target_entropy")
+"""Genes that follow from something else where they have no value: any other is off then."""
 
 
-def gene(value: Any) -> str:
+def gene(value: Any, name: str = "") -> str:
     """A hyperparameter, short: 3e-4, 0.98, 0.9995, 64, relu."""
     if value is None:
-        return "off"
+        return "auto" if name in AUTO else "off"
     if not isinstance(value, float):
         return str(value)
     if value == 0 or not math.isfinite(value):
@@ -27,7 +29,7 @@ def gene(value: Any) -> str:
 
 def genes(values: Mapping[str, Any]) -> str:
     """All hyperparameters of a member on one line: `lr 3e-4  discount 0.98`."""
-    return "  ".join(f"{name} {gene(value)}" for name, value in values.items())
+    return "  ".join(f"{name} {gene(value, name)}" for name, value in values.items())
 
 
 def score(value: float | None) -> str:
