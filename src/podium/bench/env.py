@@ -6,7 +6,6 @@ default: ours within the step that ended an episode, the others in a step that i
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -17,8 +16,8 @@ import numpy as np
 import torch
 
 from podium.bench._side_by_side import Row, Side, Work, compare, effort
-from podium.core.errors import MissingExtra
 from podium.core.streams import Streams
+from podium.envs.from_envpool import envpool
 from podium.envs.native.base import Simulator
 from podium.envs.native.cartpole import CartPole
 from podium.envs.native.pong import Pong
@@ -28,7 +27,7 @@ DRAWN = 128  # actions of so many steps, used over and over
 
 
 def main(rounds: int = 5, quick: bool = False) -> list[Row]:
-    _envpool()
+    envpool()
     turns, seconds = effort(rounds, quick)
     rows = []
     for key, name, number, peer in (
@@ -78,7 +77,7 @@ def vector(number: int) -> Work:
 def pool(number: int, threads: int = 2) -> Work:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on the precision of its spaces
-        env = _envpool().make_gymnasium(ENV, num_envs=number, num_threads=threads, seed=0)
+        env = envpool().make_gymnasium(ENV, num_envs=number, num_threads=threads, seed=0)
         return _gymnasium(env, number)
 
 
@@ -95,10 +94,3 @@ def _stepped(step: Callable[[Any], Any], actions: list[Any], number: int) -> Wor
         return float(steps * number)
 
     return work
-
-
-def _envpool() -> Any:
-    try:
-        return importlib.import_module("envpool")
-    except ModuleNotFoundError as error:
-        raise MissingExtra("envpool", "envpool") from error

@@ -17,9 +17,10 @@ import gymnasium as gym
 import torch
 
 from podium.bench._side_by_side import Row, Side, Timing, Work, effort, race, row
-from podium.bench.env import DRAWN, _envpool, _stepped
+from podium.bench.env import DRAWN, _stepped
 from podium.core import machine
 from podium.core.streams import Streams
+from podium.envs.from_envpool import envpool
 from podium.envs.make import make
 from podium.envs.settings import EnvSettings
 
@@ -29,7 +30,7 @@ Build = Callable[[str, ExitStack], Work]
 
 
 def main(rounds: int = 5, quick: bool = False) -> list[Row]:
-    _envpool()
+    envpool()
     turns, seconds = effort(rounds, quick)
     rows = []
     for id in TASKS:
@@ -63,7 +64,7 @@ def processes(id: str, stack: ExitStack) -> Work:
 def pool(id: str, stack: ExitStack, threads: int = 2) -> Work:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on the precision of its spaces
-        env = _envpool().make_gymnasium(id.replace("v5", "v4"), num_envs=ENVS, num_threads=threads, seed=0)
+        env = envpool().make_gymnasium(id.replace("v5", "v4"), num_envs=ENVS, num_threads=threads, seed=0)
     return _vector(id, env, stack)
 
 

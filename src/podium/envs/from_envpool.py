@@ -57,7 +57,7 @@ class FromEnvPool(Batch):
         scored: bool = False,
     ) -> None:
         super().__init__(members, envs, device)
-        registry = _envpool().registration.registry
+        registry = envpool().registration.registry
         if id not in registry.specs:
             raise UnknownName("env.id", id, registry.specs)
         spec = _spec(registry, id, kwargs)
@@ -138,7 +138,7 @@ def _make(registry: Any, id: str, settings: Mapping[str, Any], seeds: list[int])
     return made
 
 
-def _envpool() -> Any:
+def envpool() -> Any:
     try:
         return importlib.import_module("envpool")
     except ModuleNotFoundError as error:
