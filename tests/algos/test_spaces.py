@@ -161,3 +161,14 @@ def test_images_stay_bytes_until_the_network(tmp_path: Any) -> None:
         experiments.validate(compose((*PPO, "env=algos.test_spaces:World", "env.kwargs.shown=image")))
     )
     assert pod.collector.collect()["obs"].dtype == torch.uint8
+
+
+def test_what_has_seen_an_image_tells_its_value_at_once() -> None:
+    words = (*PPO, "env=algos.test_spaces:World", "env.kwargs.shown=image")
+    pod = experiments.build_pod(experiments.validate(compose(words)))
+    batch, core, half = pod.collector.collect(), pod.algorithm.core, torch.full((2,), 0.5)  # type: ignore[attr-defined]
+    kept = core.experience(batch, half, half)
+    again = core.experience({k: v for k, v in batch.items() if k not in ("value", "logp")}, half, half)
+    for name in ("value", "logp", "advantage", "return"):
+        torch.testing.assert_close(kept[name], again[name], rtol=1e-5, atol=1e-6)
+    assert kept["value"].std() > 0 and kept["logp"].std() > 0

@@ -32,10 +32,18 @@ class OnPolicy:
 
     @torch.no_grad()
     def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
-        """`[M, E, *O]` -> actions `[M, E, ...]`, sampled, or the most likely ones."""
-        params = self.net.policy(self.inputs(obs))
-        dist = self.net.dist
-        return {"action": dist.sample(params, self.noise.next()) if explore else dist.mode(params)}, carry
+        """`[M, E, *O]` -> actions `[M, E, ...]`, sampled, or the most likely ones.
+
+        What has seen an image also tells its value: convolutions are too dear to run over the rollout once more.
+        """
+        dist, seen = self.net.dist, self.inputs(obs)
+        if not explore:
+            return {"action": dist.mode(self.net.policy(seen))}, carry
+        if not self.net.images:
+            return {"action": dist.sample(self.net.policy(seen), self.noise.next())}, carry
+        params, value = self.net(seen)
+        action = dist.sample(params, self.noise.next())
+        return {"action": action, "logp": dist.log_prob(params, action), "value": value}, carry
 
     @torch.no_grad()
     def propose(self, obs: Tensor) -> dict[str, Tensor]:
@@ -49,10 +57,12 @@ class OnPolicy:
     @torch.no_grad()
     def experience(self, batch: Batch, discount: Tensor, lam: Tensor) -> Experience:
         """Values, log-probabilities, advantages and returns of the whole rollout at once."""
-        obs = self.inputs(batch["obs"])
-        params, value = self.net(obs)
-        action = batch["action"].flatten(1, 2)
-        logp = self.net.dist.log_prob(params, action)
+        obs, action = self.inputs(batch["obs"]), batch["action"].flatten(1, 2)
+        if "value" in batch:
+            value, logp = batch["value"].flatten(1), batch["logp"].flatten(1)
+        else:
+            params, value = self.net(obs)
+            logp = self.net.dist.log_prob(params, action)
         reward, terminated, truncated = batch["reward"], batch["terminated"], batch["truncated"]
         done = terminated | truncated
         if self.return_stats is not None:

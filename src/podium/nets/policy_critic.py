@@ -27,7 +27,8 @@ class PolicyCritic:
         self._encoder, self._mask = Encoder(generators, spec.obs, settings, spec.device), Mask(spec.obs)
         n_in = self._encoder.size
         self._user: tuple[Stacked, Stacked] | None = None
-        self.autograd = settings.module is not None or bool(self._encoder.params)  # whether `vjp` needs autograd
+        self.images = bool(self._encoder.params)  # whether it has convolutions
+        self.autograd = settings.module is not None or self.images  # whether `vjp` needs autograd
         if settings.module is None:
             self._mlp = Mlp(
                 generators,
