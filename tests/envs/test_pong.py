@@ -41,7 +41,7 @@ def test_the_simulator_plays_as_the_plain_game_does(skill: float) -> None:
     rounds, ends = 0, 0
     for _ in range(1500):
         ahead = obs[..., -1] - obs[..., 0]
-        follow = (ahead.sign() * (ahead.abs() >= SPEED)).long() + 1
+        follow = (ahead.sign() * (ahead.abs() > SPEED)).long() + 1
         action = torch.where(torch.rand(1, envs, generator=g) < skill, follow, torch.randint(3, (1, envs), generator=g))
         step = env.step(action)
         obs = step.obs
