@@ -54,19 +54,17 @@ class Pong(Simulator):
         self.beginning, self.serve = first.transpose(0, 1), first[vx:clock].transpose(0, 1)
         self.round, self.new_round = table[x : clock + 1], first[x : clock + 1]
 
-        # Rows of which is asked whether they are 0, and the answers, 0 or 1.
-        asked, self.answers = table.new_zeros(11, *table.shape[1:]), table.new_zeros(5, *table.shape[1:])
-        asked[0] = 1
-        self.asked = asked[:5]
-        # How far back to the arena, along x and y: more than 0 along x where I have lost.
-        self.back, self.loser, self.wall = asked[1:5:2], asked[1], asked[3]
-        self.counted, self.turns = self.answers[0::2], self.answers[1:5:2]
-        self.out = self.touch = self.answers[1]
-        self.mine, self.others, self.wanted = asked[2], asked[10], asked[2::8]
-        # What the ball may meet on each side: how far the bat moved, and where it stands.
-        self.left, self.right = sides = asked[4:10].view(2, 3, *table.shape[1:])
+        # The rows a step works with. Of the first five it asks in one operation whether they are 0:
+        # 0: one; 1, 3: how far the ball is out along x, y; 2: my move; 4-6: how far my bat moved, its x and its y;
+        # 7-9: the same of the other's; 10: its move. Of the answers, 1 is needed again later, for who has hit the ball.
+        work, self.answers = table.new_zeros(11, *table.shape[1:]), table.new_zeros(5, *table.shape[1:])
+        work[0], work[5], work[8] = 1, FACE, 1 - FACE
+        self.asked, self.back, self.loser, self.wall = work[:5], work[1:5:2], work[1], work[3]
+        self.mine, self.others, self.wanted = work[2], work[10], work[2::8]
+        self.left, self.right = sides = work[4:10].view(2, 3, *table.shape[1:])
         self.moved, self.next = sides[:, 0], sides[:, 2]
-        sides[0, 1], sides[1, 1] = FACE, 1 - FACE
+        self.counted, self.turns = self.answers[0::2], self.answers[1::2]
+        self.out = self.touch = self.answers[1]
         self.met = torch.zeros_like(self.left)
         self.push, self.target = self.met[0], self.met[1:]
 
