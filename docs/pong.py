@@ -33,7 +33,7 @@ class Style:
 
 
 def main(run: str) -> None:
-    members = [row["member"] for row in podium.front(run)]
+    members = [row["id"] for row in podium.front(run)]
     styles = [measured(run, member) for member in members]
     for style in sorted(styles, key=lambda s: s.stop):
         print(f"member {style.member}: fitness {style.fitness:.3f}, stop {style.stop:.3f}, moved {style.moved:.3f}")
@@ -62,11 +62,11 @@ def plot(styles: list[Style], laziest: Style, busiest: Style) -> None:
         cmap="viridis", vmin=0, vmax=1, s=70, edgecolors="white", linewidths=0.8, zorder=3,
     )  # fmt: skip
     panel.plot([0, 1], [1, 0], color="0.8", linewidth=1, zorder=1)
-    panel.annotate("every move moves the bat", (0.5, 0.5), (4, 4), textcoords="offset points", color="0.55", fontsize=8)
+    panel.text(0.0, 0.0, "below the line it pushes against a wall", color="0.55", fontsize=8)
     for style, name in ((laziest, "laziest"), (busiest, "busiest")):
-        text = f"{name}\nfitness {style.fitness:.2f}"
-        panel.annotate(text, (style.stop, style.moved), (-10, -10), textcoords="offset points", ha="right", va="top")
-    panel.set(xlim=(0, 1), ylim=(0, 1), xlabel="share of steps with the action stop")
+        text = f"the {name}: fitness {style.fitness:.2f}"
+        panel.annotate(text, (style.stop, style.moved), (9, 5), textcoords="offset points")
+    panel.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.08), xlabel="share of steps with the action stop")
     panel.set_ylabel("share of steps in which the bat moved")
     panel.set_title("The front of behaviour-diverse Pong", loc="left", fontsize=11, fontweight="bold")
     panel.grid(color="0.93", zorder=0)
