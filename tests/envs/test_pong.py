@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 from gymnasium.utils.env_checker import check_env
 from torch import Tensor
 
+import podium
 from podium.core.streams import Streams
 from podium.envs.native.pong import BALL, BAT, FACE, PATIENCE, REACH, ROUNDS, SPEED, SPIN, Pong
 from podium.envs.native.pong_env import PongEnv
@@ -41,7 +44,7 @@ def test_the_simulator_plays_as_the_plain_game_does(skill: float) -> None:
     rounds, ends = 0, 0
     for _ in range(1500):
         ahead = obs[..., -1] - obs[..., 0]
-        follow = (ahead.sign() * (ahead.abs() >= SPEED)).long() + 1
+        follow = (ahead.sign() * (ahead.abs() > SPEED)).long() + 1
         action = torch.where(torch.rand(1, envs, generator=g) < skill, follow, torch.randint(3, (1, envs), generator=g))
         step = env.step(action)
         obs = step.obs
@@ -136,3 +139,13 @@ def test_the_gymnasium_env_is_one_and_draws() -> None:
     env.reset(seed=0)
     frame = env.render()
     assert isinstance(frame, np.ndarray) and frame.shape == (320, 320, 3) and len(np.unique(frame)) > 3
+
+
+@pytest.mark.slow
+def test_members_can_be_bred_for_how_they_play(tmp_path: Path) -> None:
+    small = ("evolve.members=4", "env.num=2", "algo.steps=32", "algo.batch=64", "evolve.interval=64", "train.threads=1")
+    short = ("eval.episodes=1", "eval.max_steps=40", "stop.generations=2", "evolve.burn_in=0")
+    podium.evolve("pong", "ppo", "pong-behaviour", *small, *short, out=tmp_path / "run")
+    for row in podium.front(tmp_path / "run"):
+        lazy, busy = (row["objectives"][name] - row["fitness"] for name in ("lazy", "busy"))
+        assert 0 <= lazy <= 1 and 0 <= busy <= 1 and lazy + busy <= 1 + 1e-6

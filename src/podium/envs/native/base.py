@@ -46,7 +46,7 @@ class Simulator:
             self._out, self._spare = self._outputs(), self._outputs()
             self.s: State = dict(zip(self.names, self.table, strict=True))
             self.rows = self.table.movedim(0, -1)  # [M, E, S]
-            self._by_member, self._done_row = self.table.transpose(0, 1), self._done[:, None]
+            self.by_member, self._done_row = self.table.transpose(0, 1), self._done[:, None]  # [M, S, E], [M, 1, E]
             self.prepare()
         self._box = isinstance(self.action_space, Box)
         self._streams: Streams | None = None
@@ -72,16 +72,21 @@ class Simulator:
         """The `objectives` of the episodes so far, each `[M, E]`, from their state, reward and steps."""
         return ()
 
+    def restart(self, done: Tensor) -> None:
+        """Begin an episode where `done[M, 1, E]`; to be overridden where `start` draws some of the variables only."""
+        torch.where(done, self.fresh, self.by_member, out=self.by_member)
+
     def reset(self, streams: Streams) -> Tensor:
         self._streams = streams
         self._fresh.drop()
-        self._by_member.copy_(self._fresh.next())
+        self.fresh = self._fresh.next()
+        self.restart(torch.ones_like(self._done_row))
         self._tally.zero_()
         return self._out[0].copy_(self.observe(self.s))
 
     def step(self, action: Tensor) -> Step:
         self._out, self._spare = self._spare, self._out
-        obs, last, truncated, gain, gained, ended, episode = self._out
+        obs, last, truncated, gain, gained, ended, measured, episode = self._out
         if self._box:
             action = action.nan_to_num()  # a failed member's NaN must not outlive it in the state of its envs
         self.fresh = self._fresh.next()
@@ -93,9 +98,9 @@ class Simulator:
         torch.logical_or(self._late, terminated, out=self._done)
         last.copy_(self.observe(self.s))
         if self.objectives:
-            torch.stack(self.measure(self.s, *ended), -1, out=episode.objectives)
+            torch.stack(self.measure(self.s, *ended), out=measured)
         # A reset state is taken from the block at every step, used or not: no member's numbers depend on another's.
-        torch.where(self._done_row, self.fresh, self._by_member, out=self._by_member)
+        self.restart(self._done_row)
         torch.where(self._done, self._zero, ended, out=self._tally)
         obs.copy_(self.observe(self.s))
         return Step(obs, gained, terminated, truncated, last, episode)
@@ -130,13 +135,15 @@ class Simulator:
         u = uniform(self._streams.env, steps, self.numbers, self.envs).permute(1, 2, 0, 3).to(self.table)
         s = self.start(u.unbind(1) if self.numbers else [u.new_zeros(steps, self.members, self.envs)])
         # Laid out as the table is, [N, S, M, E], which makes the choice between the two one pass over memory.
-        return torch.stack([s[name] for name in self.names], 1).permute(2, 0, 1, 3)
+        return torch.stack([s[name] for name in self.names if name in s], 1).permute(2, 0, 1, 3)
 
-    def _outputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Episode]:
-        """What a step fills: obs, last, truncated, gain (reward, 1), its first row, totals and their record."""
+    def _outputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Episode]:
+        """What a step fills: obs, last, truncated, gain (reward, 1), its first row, totals, objectives, the record."""
         M, E, shape = self.members, self.envs, self.obs_space.shape or ()
-        obs, last = torch.zeros(2, M, E, *shape, device=self.device)
+        # Variable by variable in memory, as the table is: a step would take longer to transpose them than to compute.
+        obs, last = torch.zeros(2, *shape, M, E, device=self.device).movedim((-2, -1), (1, 2))
         gain, ended = torch.ones(2, M, E, device=self.device), torch.zeros(2, M, E, device=self.device)
-        measured = torch.zeros(M, E, len(self.objectives), device=self.device)
+        measured = torch.zeros(len(self.objectives), M, E, device=self.device)
         truncated = torch.zeros(M, E, dtype=torch.bool, device=self.device)
-        return obs, last, truncated, gain, gain[0], ended, Episode(ended[0], ended[1], measured)
+        episode = Episode(ended[0], ended[1], measured.movedim(0, -1))
+        return obs, last, truncated, gain, gain[0], ended, measured, episode

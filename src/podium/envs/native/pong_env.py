@@ -36,11 +36,11 @@ class PongEnv(gym.Env[NDArray[np.float32], np.int64]):
     def step(self, action: np.int64 | int) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         s = dict(zip(Pong.names, self.state.tolist(), strict=True))
         ahead = s["y3"] - s["other"]
-        chase = (ahead > 0) - (ahead < 0) if abs(ahead) >= SPEED else 0
+        chase = (ahead > 0) - (ahead < 0) if abs(ahead) > SPEED else 0
         before = {"bat": s["bat"], "other": s["other"]}
         for name, move in (("bat", int(action) - 1), ("other", chase)):
             s[name] = min(max(s[name] + SPEED * move, BAT[1] / 2), 1 - BAT[1] / 2)
-        s["stops"] += action == 1
+        s["acts"] += action != 1
         s["moves"] += s["bat"] != before["bat"]
         for i in range(FRAMES - 1):
             s[f"x{i}"], s[f"y{i}"] = s[f"x{i + 1}"], s[f"y{i + 1}"]
