@@ -16,6 +16,7 @@ import podium
 from podium import experiment as experiments
 from podium.algos.base import AlgoSettings
 from podium.core import tree
+from podium.core.errors import ConfigError
 from podium.core.hyper import GeneValue, gene
 from podium.core.imports import Importable
 from podium.envs.settings import EnvSettings
@@ -190,3 +191,10 @@ def test_stable_baselines3_evolves_on_mpi(tmp_path: Path) -> None:
 def test_an_unknown_guest_is_refused() -> None:
     with pytest.raises(Exception, match="sb3-ppo"):
         experiments.algorithm("sb3-pppo")
+
+
+@pytest.mark.parametrize("word", ["env.frame_stack=2", "env.time_limit=20", "env.sticky=0.1", "env.source=workers"])
+def test_what_sb3_would_not_heed_is_refused(word: str, tmp_path: Path) -> None:
+    name = word.partition("=")[0]
+    with pytest.raises(ConfigError, match=rf"{name}: .* is not allowed; leave it out: sb3-ppo makes its envs itself"):
+        podium.evolve(*SB3, word, out=tmp_path / "run")

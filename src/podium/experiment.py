@@ -115,13 +115,24 @@ def check(experiment: Experiment) -> None:
     envs.try_out(env, experiment.train.members * env.num)
     if env.normalise_obs and all(part.image or part.mask for part in parts_of(spec.obs)):
         raise ConfigError("env.normalise_obs", True, f"false: {env.id} shows images, which are scaled to 0 to 1 anyway")
-    if not is_guest(algorithm(experiment.algo.name)):
+    cls = algorithm(experiment.algo.name)
+    if not is_guest(cls):
         of_space(spec.action)
+    elif hasattr(cls, "env"):
+        _check_unseen(env, experiment.algo.name, cls.env)
     experiment.algo.check(spec)
     if isinstance(experiment.algo, OffPolicySettings):
         _check_replay(experiment, experiment.algo, spec)
     else:
         check_unused(experiment.algo.name, experiment.model_dump(mode="json", include={*REPLAYED}))
+
+
+def _check_unseen(env: EnvSettings, guest: str, known: Sequence[str]) -> None:
+    """Refuse what an agent of another library, which makes its envs itself, would not heed."""
+    for name, field in EnvSettings.model_fields.items():
+        value, default = getattr(env, name), field.get_default(call_default_factory=True)
+        if name not in known and value != default:
+            raise ConfigError(f"env.{name}", value, f"leave it out: {guest} makes its envs itself")
 
 
 def has_replay(name: object) -> bool:

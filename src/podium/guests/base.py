@@ -9,6 +9,8 @@ constructor takes what a member is made of:
             lr: GeneValue = gene(3e-4, 1e-6, 1.0, search=(1e-5, 1e-2))
 
         def __init__(self, env: EnvSettings, settings: Settings, genes: Mapping[str, float], seed: int): ...
+
+A class that makes its envs by some of `env.*` only may name them, `env = ("id", "num", ...)`; others are refused then.
 """
 
 from __future__ import annotations

@@ -54,6 +54,7 @@ class SB3PPO:
     """One PPO agent of Stable-Baselines3."""
 
     Settings = SB3PPOSettings
+    env = ("id", "num", "kwargs", "normalise_obs", "normalise_reward")
 
     def __init__(self, env: Any, settings: SB3PPOSettings, genes: Mapping[str, float], seed: int) -> None:
         self._env, self._seed = env, seed
