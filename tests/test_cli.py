@@ -105,7 +105,7 @@ def test_train_says_how_it_went_and_what_to_do_next(tmp_path: Path) -> None:
     path = tmp_path / "my run"
     code, out, err = whole.command("train", *WORDS, *RANGE, "-o", path)
     assert (code, err) == (0, "")
-    assert "ppo on CartPole-v1 x 3 members" in out and "stop.steps reached" in out
+    assert "ppo on CartPole-v1 (native) x 3 members" in out and "stop.steps reached" in out
     assert out.splitlines()[1] == "  ends at 2,048 steps" and "ends at 2,048 steps" in (path / "log.txt").read_text()
     for command in ("eval", "top", "play"):
         assert f"podium {command} '{path}'" in out  # quoted, for the blank in its name

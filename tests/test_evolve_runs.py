@@ -178,7 +178,7 @@ def test_evolve_is_a_function_though_there_is_a_folder_of_that_name() -> None:
 def test_the_command_says_how_it_went(tmp_path: Path) -> None:
     code, out, err = whole.command("evolve", *PPO, "truncation", "stop.steps=512", "-o", tmp_path / "run")
     assert (code, err) == (0, "")
-    assert "truncation of ppo on CartPole-v1 x 4 members" in out and "stop.steps reached" in out
+    assert "truncation of ppo on CartPole-v1 (native) x 4 members" in out and "stop.steps reached" in out
     consistent(tmp_path / "run")
 
 
