@@ -121,6 +121,7 @@ def check(experiment: Experiment) -> None:
     elif hasattr(cls, "env"):
         _check_unseen(env, experiment.algo.name, cls.env)
     experiment.algo.check(spec)
+    _check_dead(experiment)
     if isinstance(experiment.algo, OffPolicySettings):
         _check_replay(experiment, experiment.algo, spec)
     else:
@@ -161,6 +162,10 @@ def _check_replay(experiment: Experiment, algo: OffPolicySettings, spec: Spec) -
         if experiment.replay.ratio is not None:
             field, value = "replay.ratio", experiment.replay.ratio
         raise ConfigError(field, value, f"more: in {stop} steps there would be no update")
+
+
+def _check_dead(experiment: Experiment) -> None:
+    algo = experiment.algo
     for name, needs in _dead(experiment).items():
         if isinstance(getattr(algo, name), list | dict):
             raise ConfigError(f"algo.{name}", getattr(algo, name), f"a number: without {needs} it means nothing")
@@ -170,7 +175,7 @@ def _check_replay(experiment: Experiment, algo: OffPolicySettings, spec: Spec) -
 
 def _dead(experiment: Experiment) -> dict[str, str]:
     """Genes that mean nothing with the plan, and what would bring them to life."""
-    return experiment.algo.dead(experiment.replay.prioritised)
+    return experiment.algo.dead(experiment.replay.prioritised, envs.styled(experiment.env))
 
 
 def unsaved(experiment: Experiment) -> str | None:

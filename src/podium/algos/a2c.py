@@ -37,6 +37,7 @@ class A2CSettings(AlgoSettings):
     entropy: GeneValue = gene(0.0, 0.0, 1.0, search=(0.0, 0.03))
     critic: GeneValue = gene(0.5, 0.01, 10.0)
     max_norm: GeneValue = gene(0.5, 0.01, 100.0)
+    style: GeneValue = gene(0.0, -1.0, 1.0, "linear", least=-1, most=1, search=(-1e-3, 1e-3))
 
     steps: int = Field(5, ge=1, description="steps of each env in a rollout")
     normalise_advantage: bool = False
@@ -77,7 +78,8 @@ class A2C:
 
     def learn(self, batch: Batch, remaining: Tensor | None = None) -> dict[str, Tensor]:
         genes = annealed(self.genes, self.settings.anneal, remaining)
-        net, data = self.core.net, self.core.experience(batch, genes["discount"], genes["lam"])
+        net, style = self.core.net, genes.get("style")
+        data = self.core.experience(batch, genes["discount"], genes["lam"], style)
         if self.settings.normalise_advantage:
             data["advantage"] = standardise(data["advantage"])
         params, value, pull = net.vjp(data["obs"])

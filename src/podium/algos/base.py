@@ -21,6 +21,9 @@ all members have enough to learn from.
 """
 
 
+STYLED = "an env that tells how a step is done"
+
+
 class AlgoSettings(Section):
     """`algo.*` of any algorithm: genes (declared with `gene`) and plan numbers (all others)."""
 
@@ -32,9 +35,9 @@ class AlgoSettings(Section):
         """How many steps of a member go into one gradient: here, the whole rollout."""
         return self.steps * envs
 
-    def dead(self, prioritised: bool) -> dict[str, str]:
-        """Genes that mean nothing with this plan and replay, each with the setting that would bring it to life."""
-        return {}
+    def dead(self, prioritised: bool, styled: bool) -> dict[str, str]:
+        """Genes that mean nothing with this plan, replay and env, each with what would bring it to life."""
+        return {} if styled or "style" not in type(self).model_fields else {"style": STYLED}
 
     def check(self, spec: Spec) -> None:
         """Refuse what does not fit together or does not fit the env; raises ConfigError."""

@@ -53,7 +53,7 @@ class OffPolicySettings(AlgoSettings):
     def rows(self, envs: int) -> int:
         return self.batch
 
-    def dead(self, prioritised: bool) -> dict[str, str]:
+    def dead(self, prioritised: bool, styled: bool) -> dict[str, str]:
         return {} if prioritised else dict.fromkeys(("alpha", "beta"), "replay.prioritised=true")
 
     def needs_discrete(self, spec: Spec) -> None:

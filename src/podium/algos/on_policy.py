@@ -15,6 +15,7 @@ from podium.nets.settings import NetSettings
 from podium.ops.dist import Normal
 from podium.ops.norm import Running
 from podium.ops.returns import discounted, gae
+from podium.ops.shape import per_member
 
 Experience = dict[str, Tensor]
 """A rollout made ready to learn from, `[M, T * E, ...]`: obs, action, logp, value, advantage, return."""
@@ -55,8 +56,11 @@ class OnPolicy:
         return {"action": action, "logits": first}
 
     @torch.no_grad()
-    def experience(self, batch: Batch, discount: Tensor, lam: Tensor) -> Experience:
-        """Values, log-probabilities, advantages and returns of the whole rollout at once."""
+    def experience(self, batch: Batch, discount: Tensor, lam: Tensor, style: Tensor | None = None) -> Experience:
+        """Values, log-probabilities, advantages and returns of the whole rollout at once.
+
+        `style[M]` is what a member counts for how a step was done, beside its reward.
+        """
         obs, action = self.inputs(batch["obs"]), batch["action"].flatten(1, 2)
         if "value" in batch:
             value, logp = batch["value"].flatten(1), batch["logp"].flatten(1)
@@ -65,6 +69,8 @@ class OnPolicy:
             logp = self.net.dist.log_prob(params, action)
         reward, terminated, truncated = batch["reward"], batch["terminated"], batch["truncated"]
         done = terminated | truncated
+        if style is not None and "style" in batch:
+            reward = reward + per_member(style, reward) * batch["style"]
         if self.return_stats is not None:
             sums, carried = discounted(reward, done, discount, self.carried)
             self.carried.copy_(carried.nan_to_num(0.0, 0.0, 0.0))  # a row's next member must not inherit a NaN

@@ -43,6 +43,7 @@ class PPOSettings(AlgoSettings):
     critic: GeneValue = gene(0.5, 0.01, 10.0)
     max_norm: GeneValue = gene(0.5, 0.01, 100.0)
     target_kl: GeneValue = gene(None, 1e-4, 1.0, optional=True)
+    style: GeneValue = gene(0.0, -1.0, 1.0, "linear", least=-1, most=1, search=(-1e-3, 1e-3))
 
     steps: int = Field(128, ge=1, description="steps of each env in a rollout")
     epochs: int = Field(10, ge=1)
@@ -113,7 +114,8 @@ class PPO:
             return self._learn(batch, annealed(self.genes, self.settings.anneal, remaining))
 
     def _learn(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
-        net, data = self.core.net, self.core.experience(batch, genes["discount"], genes["lam"])
+        net, style = self.core.net, genes.get("style")
+        data = self.core.experience(batch, genes["discount"], genes["lam"], style)
         limit = 1.5 * genes["target_kl"]
         active = torch.ones_like(limit, dtype=torch.bool) if bool(limit.isfinite().any()) else None
         terms, norm, total = dict[str, Tensor](), torch.zeros_like(limit), torch.zeros_like(limit)

@@ -38,9 +38,9 @@ class SoftSettings(OffPolicySettings):
     delay: GeneValue = gene(1, 1, 32, "int", least=1)
     learn_temperature: bool = Field(True, description="else `temperature` stays as it is; if so, members begin with it")
 
-    def dead(self, prioritised: bool) -> dict[str, str]:
+    def dead(self, prioritised: bool, styled: bool) -> dict[str, str]:
         fixed = {} if self.learn_temperature else {"target_entropy": "algo.learn_temperature=true"}
-        return super().dead(prioritised) | fixed
+        return super().dead(prioritised, styled) | fixed
 
     def check(self, spec: Spec) -> None:
         given: Any = self.temperature["each"] if isinstance(self.temperature, dict) else self.temperature

@@ -27,6 +27,7 @@ class Step(NamedTuple):
     truncated: Tensor  # [M, E] bool  time ran out: bootstrap from `last`
     last: Tensor  # [M, E, *O]  what the action truly led to
     episode: Episode
+    style: Tensor | None = None  # [M, E]  how it was done, where an env tells; the gene `style` says what it is worth
 
 
 @dataclass(frozen=True)

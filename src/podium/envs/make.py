@@ -136,6 +136,13 @@ def outside(env: EnvSettings, count: int) -> bool:
     return source_of(env, count) in OBJECTS
 
 
+def styled(env: EnvSettings) -> bool:
+    """Whether its steps tell how they were done."""
+    source = source_of(env, env.num)
+    kind = SIMULATORS[env.id] if source == "native" else resolve(env.id) if source == "own" else None
+    return bool(getattr(kind, "styled", False))
+
+
 def try_out(env: EnvSettings, count: int) -> None:
     """Refuse an env of Gymnasium's that breaks its rules, or does not report what is to be measured.
 

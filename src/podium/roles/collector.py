@@ -39,6 +39,7 @@ class Collector:
                 last=step.last,
                 episode_reward=step.episode.reward,
                 episode_length=step.episode.length,
+                **({} if step.style is None else {"style": step.style}),
             )
             obs = step.obs
             if carry:

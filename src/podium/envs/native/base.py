@@ -31,6 +31,7 @@ class Simulator:
     # float64 as Gymnasium: these systems are unstable, and float32 leaves the twin within one episode.
     dtype: ClassVar[torch.dtype] = torch.float64
     objectives: tuple[str, ...] = ()
+    styled: ClassVar[bool] = False  # whether `style` tells how a step was done
 
     def __init__(
         self, members: int, envs: int, device: torch.device | str = "cpu", time_limit: float | None = None
@@ -72,6 +73,10 @@ class Simulator:
         """The `objectives` of the episodes so far, each `[M, E]`, from their state, reward and steps."""
         return ()
 
+    def style(self) -> Tensor | None:
+        """How the step was done that `advance` made last, `[M, E]`, as a tensor of its own."""
+        return None
+
     def restart(self, done: Tensor) -> None:
         """Begin an episode where `done[M, 1, E]`; to be overridden where `start` draws some of the variables only."""
         torch.where(done, self.fresh, self.by_member, out=self.by_member)
@@ -97,13 +102,14 @@ class Simulator:
         torch.gt(self._late, terminated, out=truncated)
         torch.logical_or(self._late, terminated, out=self._done)
         last.copy_(self.observe(self.s))
+        style = self.style()
         if self.objectives:
             torch.stack(self.measure(self.s, *ended), out=measured)
         # A reset state is taken from the block at every step, used or not: no member's numbers depend on another's.
         self.restart(self._done_row)
         torch.where(self._done, self._zero, ended, out=self._tally)
         obs.copy_(self.observe(self.s))
-        return Step(obs, gained, terminated, truncated, last, episode)
+        return Step(obs, gained, terminated, truncated, last, episode, style)
 
     def state(self) -> Tree:
         rest = self._fresh.rest()

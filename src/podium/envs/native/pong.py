@@ -38,6 +38,7 @@ class Pong(Simulator):
     time_limit = ROUNDS * PATIENCE
     dtype = torch.float32
     objectives = ("stop", "moved", "lazy", "busy")
+    styled = True
 
     def prepare(self) -> None:
         """Views of the table and of what a step works with: its time is the number of operations."""
@@ -64,6 +65,7 @@ class Pong(Simulator):
         self.left, self.right = sides = work[4:10].view(2, 3, *table.shape[1:])
         self.moved, self.next = sides[:, 0], sides[:, 2]
         self.counted, self.turns = self.answers[0::2], self.answers[1::2]
+        _, self.acted, self.shifted = self.counted
         self.out = self.touch = self.answers[1]
         self.met = torch.zeros_like(self.left)
         self.push, self.target = self.met[0], self.met[1:]
@@ -83,6 +85,10 @@ class Pong(Simulator):
         tilt = 2 * u[1] - 1
         vy = torch.where(tilt < 0, -SLOWEST, SLOWEST) + (SPEED - SLOWEST) * tilt
         return {"vx": torch.where(u[0] < 0.5, -SPEED, SPEED), "vy": vy}
+
+    def style(self) -> Tensor:
+        """1 for a stop, -1 for a move; 0 where the bat is pushed against a wall."""
+        return torch.sub(self.one, self.acted).sub_(self.shifted)
 
     def restart(self, done: Tensor) -> None:
         self.serve.copy_(self.fresh)
