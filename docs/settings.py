@@ -36,6 +36,7 @@ MEANING = {
     "algo.entropy": "weight of the entropy bonus",
     "algo.critic": "weight of the critic's loss",
     "algo.max_norm": "gradients are scaled to a norm of at most this; with a replay those of the critics",
+    "algo.style": "worth of how a step was done, beside its reward, where an env tells it, as Vector Pong does",
     "algo.target_kl": "a member whose KL divergence exceeds 1.5 times this stops its epochs; null: never",
     "algo.epochs": "passes over each rollout",
     "algo.normalise_advantage": "standardise the advantages of each batch",

@@ -74,6 +74,7 @@ SETTINGS = {
     "seed=-1": "seed: -1 is not allowed; a whole number of at least 0",
     "net.hidden=[64, 0]": "net.hidden: 0 is not allowed; a list, each a whole number",
     "net.hidden=64": "net.hidden: 64 is not allowed; a list",
+    "net.conv=[[8, 3, 1]]": "net.conv: [[8, 3, 1]] is not allowed; null: CartPole-v1 shows no images",
     "net.module=nowhere:net": "net.module: 'nowhere:net' is not allowed",
     "env.source=envpol": "env.source: 'envpol' is not allowed; one of auto, native, mujoco, atari, envpool, gymnasium",
     "env.workers=0": "env.workers: 0 is not allowed; a whole number of at least 1 or null",

@@ -115,6 +115,10 @@ def check(experiment: Experiment) -> None:
     envs.try_out(env, experiment.train.members * env.num)
     if env.normalise_obs and all(part.image or part.mask for part in parts_of(spec.obs)):
         raise ConfigError("env.normalise_obs", True, f"false: {env.id} shows images, which are scaled to 0 to 1 anyway")
+    conv, module = experiment.net.conv, experiment.net.module
+    if conv is not None and (module is not None or not any(part.image for part in parts_of(spec.obs))):
+        why = "net.module takes the pixels itself" if module is not None else f"{env.id} shows no images"
+        raise ConfigError("net.conv", [list(layer) for layer in conv], f"null: {why}")
     cls = algorithm(experiment.algo.name)
     if not is_guest(cls):
         of_space(spec.action)

@@ -41,6 +41,8 @@ SHOWN: dict[str, tuple[spaces.Space[Any], Callable[[int, Any], Any]]] = {
     "multi-discrete": (spaces.MultiDiscrete([3, 2]), lambda s, g: np.array([g.integers(3), s])),
     "multi-binary": (spaces.MultiBinary(3), lambda s, g: np.array([g.integers(2), s, 1], np.int8)),
     "image": (IMAGE, lambda s, g: picture(s)),
+    "flags": (Box(0, 1, (2,), np.uint8), lambda s, g: np.array([s, 1 - s], np.uint8)),
+    "dict-of-one-image": (Dict({"camera": IMAGE}), lambda s, g: {"camera": picture(s)}),
     "dict-with-image": (CAMERA, lambda s, g: {"camera": picture(s), "noise": g.uniform(-1, 1, 2).astype(np.float32)}),
     "nested": (
         NESTED,
@@ -136,7 +138,7 @@ def test_forbidden_actions_are_never_taken(algo: str) -> None:
     assert min(learnt("env=algos.test_spaces:Masked", plan=plan, rounds=rounds)) > 0.95
 
 
-@pytest.mark.parametrize("shown", ["image", "dict-with-image", "nested"])
+@pytest.mark.parametrize("shown", ["image", "dict-of-one-image", "dict-with-image", "nested"])
 @pytest.mark.parametrize("algo", ["dqn", "sac-discrete"])
 def test_what_learners_with_a_replay_see(algo: str, shown: str) -> None:
     words = ("env=algos.test_spaces:World", f"env.kwargs.shown={shown}")

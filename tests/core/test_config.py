@@ -102,7 +102,8 @@ def test_every_preset_is_a_whole_experiment_with_every_algorithm_it_is_tuned_for
     group, tree = presets()[name]
     assert group in GROUPS and tree["about"] and yaml.safe_load(preset_text(name))["about"] == tree["about"]
     for algo in tree.get("for", {}) or experiments.ALGORITHMS:
-        words = [name, algo] if group == "env" else [name, "pendulum" if name in BOX else "cartpole"]
+        fitting = "pong" if name.startswith("pong") else "pendulum" if name in BOX else "cartpole"
+        words = [name, algo] if group == "env" else [name, fitting]
         experiments.validate(compose(words))
 
 

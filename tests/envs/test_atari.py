@@ -11,6 +11,7 @@ import torch
 
 import podium
 from podium.core.errors import ConfigError
+from podium.core.parts import parts_of
 from podium.core.streams import Streams
 from podium.envs.from_atari import FromAtari, game_of
 from podium.envs.make import describe
@@ -74,3 +75,20 @@ def test_wrong_settings_are_named() -> None:
 def test_images_are_not_normalised_by_statistics(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"env.normalise_obs: True is not allowed; false: ALE/Pong-v5 shows images"):
         podium.train("atari-pong", "ppo", "env.normalise_obs=true", out=tmp_path / "run")
+
+
+def test_colours_are_channels() -> None:
+    env = make("ALE/Pong-v5", 1, 4, kwargs={"grayscale": False, "max_num_frames_per_episode": 80})
+    assert env.obs_space.shape == (12, 84, 84) and parts_of(env.obs_space)[0].image
+    obs, ended = env.reset(Streams(0, [0])), 0
+    for _ in range(25):
+        before = obs[0, :, 3:].clone()
+        step = env.step(torch.zeros(1, 4, dtype=torch.int64))
+        assert torch.equal(step.last[0, :, :9], before), "three of four frames were seen before"
+        ended += int(step.truncated.sum())
+        obs = step.obs
+    assert ended == 4
+    with pytest.raises(ConfigError, match=r"env.kwargs.stack_num: 90 is not allowed; fewer channels"):
+        make("ALE/Pong-v5", 1, 1, kwargs={"stack_num": 90})
+    with pytest.raises(ConfigError, match=r"env.measures: .*env.source=gymnasium"):
+        make("ALE/Pong-v5", 1, 1, measures=["lives"])

@@ -120,6 +120,19 @@ def test_a_limit_of_time_for_mujoco_atari_and_classes() -> None:
         env.close()
 
 
+def short_pendulum() -> gym.Env[Any, Any]:
+    return gym.make("Pendulum-v1")  # with a limit of 200 steps inside
+
+
+def test_a_limit_of_time_stands_for_the_one_inside() -> None:
+    env = make("envs.test_wrappers:short_pendulum", 1, 1, time_limit=210, time_aware=True)
+    env.reset(Streams(0, [0]))
+    for n in range(1, 211):
+        step = env.step(torch.zeros(1, 1, 1))
+        assert bool(step.truncated) == (n == 210)
+    assert float(step.last[0, 0, -1]) == 1
+
+
 def test_images_are_stacked_along_their_channels() -> None:
     env = make("envs.test_wrappers:Pixels", 1, 1, frame_stack=3)
     assert env.obs_space.shape == (16, 12, 9) and parts_of(env.obs_space)[0].image
@@ -230,6 +243,8 @@ def test_what_cannot_be_wrapped_is_refused() -> None:
         describe(settings("envs.test_wrappers:Pixels", time_aware=True, time_limit=5))
     with pytest.raises(ConfigError, match=r"env.frame_stack: 2.*action mask"):
         stacked(Row(Dict({"obs": Box(0, 1, (2,)), "action_mask": Box(0, 1, (3,), np.int8)})), 2)
+    with pytest.raises(ConfigError, match=r"env.frame_stack: 2.*one part of several"):
+        stacked(Row(Dict({"seen": Box(0, 255, (16, 12, 3), np.uint8), "speed": Box(0, 1, (3,))})), 2)
     with pytest.raises(ConfigError, match=r"env.frame_stack: 8 is not allowed; fewer channels"):
         stacked(Box(0, 255, (16, 12, 3), np.uint8), 8)
     with pytest.raises(ConfigError, match=r"env.action_mask: 'info'.*Discrete"):

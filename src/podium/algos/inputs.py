@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from podium.core.parts import parts_of
+from podium.core.parts import Row, parts_of
 from podium.core.spec import Spec
 from podium.ops.norm import Running, numbers
 
@@ -21,10 +21,11 @@ class Inputs:
     def __init__(self, spec: Spec, images: bool = False) -> None:
         parts, shape = parts_of(spec.obs), spec.obs.shape or ()
         self.size = prod(shape)
-        self._image = shape if images and len(parts) == 1 and parts[0].image else None
+        row = isinstance(spec.obs, Row)
+        self._image = shape if images and not row and parts[0].image else None
         self.stats = Running(spec.members, shape, spec.device) if spec.normalise_obs else None
         self._kept = self._scale = None
-        if len(parts) > 1:
+        if row:
             columns = torch.zeros(2, *shape, dtype=torch.bool, device=spec.device)
             for part in parts:
                 columns[0, part.first : part.first + part.size] = part.image or part.mask

@@ -81,9 +81,12 @@ def parts_of(space: Space[Any]) -> tuple[Part, ...]:
 
 def _is_image(space: Space[Any]) -> bool:
     """Bytes with two sides of some length, and perhaps channels before or behind them."""
-    if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
-        return False
-    return sorted(space.shape)[-2] >= SMALLEST
+    return is_bytes(space) and len(space.shape or ()) in (2, 3) and sorted(space.shape or ())[-2] >= SMALLEST
+
+
+def is_bytes(space: Space[Any]) -> bool:
+    """Whether its numbers go from 0 to 255, and not just from 0 to 1, as flags of the same dtype do."""
+    return isinstance(space, Box) and space.dtype == np.uint8 and bool((space.high > 1).any())
 
 
 def _leaves(space: Space[Any], name: str = "") -> Iterator[tuple[str, Space[Any]]]:
@@ -137,7 +140,7 @@ def _writer(leaf: Space[Any]) -> Callable[[Any], NDArray[Any]]:
     if isinstance(leaf, MultiDiscrete):
         ones = [_one_of(int(n), int(s)) for n, s in zip(leaf.nvec.flat, leaf.start.flat, strict=True)]
         return lambda value: np.concatenate([one(v) for one, v in zip(ones, np.asarray(value).flat, strict=True)])
-    scale = 255 if leaf.dtype == np.uint8 and not _is_image(leaf) else 1
+    scale = 255 if is_bytes(leaf) and not _is_image(leaf) else 1
     return lambda value: np.asarray(value).reshape(-1) / scale if scale > 1 else np.asarray(value).reshape(-1)
 
 

@@ -54,7 +54,11 @@ def build(
     registered = isinstance(target, EnvSpec)
     env = _build(target, {**kwargs, "max_episode_steps": limit} if registered and limit else kwargs)
     if limit and not registered:
-        env = TimeLimit(env, limit)
+        own = limiter(env)
+        if own is None:
+            env = TimeLimit(env, limit)
+        else:
+            own._max_episode_steps = limit
     return Masked(env) if masked else env
 
 
@@ -97,11 +101,17 @@ class Masked(gym.Wrapper[Any, Any, Any, Any]):
 
 def time_limit(made: gym.Env[Any, Any]) -> float:
     """Steps of an episode at most, by the wrapper that `gym.make` may have put around an env."""
+    found = limiter(made)
+    return math.inf if found is None else found._max_episode_steps
+
+
+def limiter(made: gym.Env[Any, Any]) -> TimeLimit[Any, Any] | None:
+    """The wrapper that cuts its episodes, if there is one."""
     while isinstance(made, gym.Wrapper):
         if isinstance(made, TimeLimit):
-            return made._max_episode_steps
+            return made
         made = made.env
-    return math.inf
+    return None
 
 
 def portable(id: str) -> tuple[str, str | None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
@@ -52,7 +53,7 @@ def limit_of_game(kwargs: Mapping[str, Any]) -> float:
 
 
 class FromAtari(Batch):
-    """M x E copies of a game; images `[stack, height, width]` of bytes."""
+    """M x E copies of a game; images `[stack, height, width]` of bytes, in colour three times as many."""
 
     def __init__(
         self,
@@ -78,22 +79,32 @@ class FromAtari(Batch):
         self._vector = atari().vector_env.AtariVectorEnv(
             game, members * envs, num_threads=threads, autoreset_mode=AutoresetMode.SAME_STEP, **options
         )
-        self.obs_space, self.action_space = self._vector.single_observation_space, self._vector.single_action_space
+        channels = options["stack_num"] * (1 if options["grayscale"] else 3)
+        height, width = options["img_height"], options["img_width"]
+        if channels >= min(height, width):
+            raise ConfigError(
+                "env.kwargs.stack_num", options["stack_num"], f"fewer channels than {height} x {width} pixels"
+            )
+        self.obs_space = Box(0, 255, (channels, height, width), np.uint8)
+        self.action_space = self._vector.single_action_space
 
     def chosen(self, action: Tensor) -> Array:
         return action.flatten(0, 1).numpy(force=True)
 
     def start(self, seeds: list[int]) -> Array:
-        obs: Array = self._vector.reset(seed=np.array(seeds))[0]
-        return obs.copy()
+        return self._images(self._vector.reset(seed=np.array(seeds))[0]).copy()
 
     def advance(self, action: Array) -> tuple[Array, Array, Array, Array, Array]:
         obs, reward, terminated, truncated, info = self._vector.step(action)
-        last = obs
+        obs = last = self._images(obs)
         if (terminated | truncated).any():
             over = (terminated | truncated)[:, None, None, None]
-            last = np.where(over, info["final_obs"], obs)
+            last = np.where(over, self._images(info["final_obs"]), obs)
         return obs, reward, terminated, truncated, last
+
+    def _images(self, obs: Array) -> Array:
+        """Frames in colour, `[N, stack, height, width, 3]`, as so many more channels."""
+        return obs if obs.ndim == 4 else np.moveaxis(obs, -1, 2).reshape(len(obs), *self.obs_space.shape)  # type: ignore[misc]
 
     def close(self) -> None:
         self._vector.close()

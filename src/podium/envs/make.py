@@ -84,7 +84,10 @@ def source_of(env: EnvSettings, count: int) -> str:
     if env.source == "auto":
         if simulated and count > FEW.get(env.id, 0):
             return "native"
-        return "mujoco" if batched else "atari" if plain and game_of(env.id) else "gymnasium"
+        if game_of(env.id):
+            _refuse_plain(env, "a game, whose images only ale-py's own vector env makes")
+            return "atari"
+        return "mujoco" if batched else "gymnasium"
     if env.source == "native" and not simulated:
         raise _no_simulator(env)
     if env.source == "atari":
@@ -111,7 +114,7 @@ def describe(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 def _spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
     source = source_of(env, 1)
-    if env.id in SIMULATORS and source != "workers" and not env.kwargs and env.action_mask is None:
+    if env.id in SIMULATORS and source in ("native", "gymnasium") and not env.kwargs and env.action_mask is None:
         return SIMULATORS[env.id].obs_space, SIMULATORS[env.id].action_space
     if source in ("own", "atari", "envpool"):
         vec = _bare(env, 1, 1, "cpu", scored=False)
@@ -124,7 +127,8 @@ def _spaces(env: EnvSettings) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 def actions(env: EnvSettings) -> Actions:
     """How what members choose becomes what an env takes."""
-    if env.id in SIMULATORS or source_of(env, 1) in ("own", "atari", "envpool"):
+    source = source_of(env, 1)
+    if source in ("own", "atari", "envpool") or env.id in SIMULATORS:
         return Actions(_spaces(env)[1])
     one = make_one(env)
     one.close()
@@ -163,7 +167,7 @@ def limit_of(env: EnvSettings) -> float | None:
     if env.time_limit is not None or not env.time_aware or source == "envpool":
         return env.time_limit
     if source == "own":
-        found = getattr(resolve(env.id), "time_limit", math.inf)
+        found = getattr(resolve(env.id), "time_limit", None) or math.inf
     elif env.id in SIMULATORS and not env.kwargs:
         found = SIMULATORS[env.id].time_limit
     elif source == "atari":
@@ -200,8 +204,9 @@ def _no_simulator(env: EnvSettings) -> ConfigError:
         return ConfigError("env.source", env.source, f"{env.id} has no simulator; there are {', '.join(SIMULATORS)}")
     if env.kwargs:
         return ConfigError("env.kwargs", env.kwargs, "a simulator takes none; use env.source=gymnasium")
-    name = "measures" if env.measures else "action_mask"
-    return ConfigError(f"env.{name}", getattr(env, name), "none: this env reports its objectives itself")
+    if env.measures:
+        return ConfigError("env.measures", list(env.measures), "none: this env reports its objectives itself")
+    return ConfigError("env.action_mask", env.action_mask, "null: a simulator has no info; use env.source=gymnasium")
 
 
 def _is_task(target: Any, kwargs: dict[str, Any]) -> bool:

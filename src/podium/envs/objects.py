@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 
 from podium.core.actions import Actions
 from podium.core.errors import ConfigError
-from podium.core.parts import Row
+from podium.core.parts import Row, is_bytes
 
 Array = np.ndarray[Any, Any]
 New = Callable[[tuple[int, ...], Any], Array]
@@ -132,10 +132,10 @@ def spaces_of(env: gym.Env[Any, Any]) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 
 def seen(obs: gym.Space[Any]) -> gym.Space[Any]:
-    """Images stay uint8; all else becomes float32."""
+    """Bytes stay as they are; all else becomes float32."""
     if not isinstance(obs, Box):
         return Row(obs)
-    if obs.dtype in (np.dtype(np.uint8), np.dtype(np.float32)):
+    if obs.dtype == np.float32 or is_bytes(obs):
         return obs
     return Box(obs.low.astype(np.float32), obs.high.astype(np.float32))
 

@@ -215,6 +215,8 @@ def stacked(space: Space[Any], count: int) -> Space[Any]:
     if isinstance(space, Row):
         if any(part.mask for part in space.parts):
             raise ConfigError("env.frame_stack", count, "1 where observations hold an action mask")
+        if any(part.image for part in space.parts):
+            raise ConfigError("env.frame_stack", count, "1 where an image is one part of several")
         return Row(Tuple([space.source] * count))
     assert isinstance(space, Box)
     axis = _axis(space)

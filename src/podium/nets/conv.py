@@ -79,7 +79,7 @@ class Conv:
     def _one_by_one(self, image: Tensor, convs: list[tuple[Tensor, Tensor]]) -> Tensor:
         out = []
         for m, x in enumerate(image):
-            x = x.contiguous(memory_format=torch.channels_last).float().div_(255)
+            x = x.contiguous(memory_format=torch.channels_last) / 255
             for (weight, bias), stride in zip(convs, self._strides, strict=True):
                 x = F.conv2d(x, weight[m], bias[m], stride).relu_()
             out.append(x.flatten(1))
@@ -87,7 +87,7 @@ class Conv:
 
     def _grouped(self, image: Tensor, convs: list[tuple[Tensor, Tensor]]) -> Tensor:
         """`[M, B, C, H, W]` as `[B, M * C, H, W]`, a group of filters for every member."""
-        x = image.transpose(0, 1).flatten(1, 2).float().div_(255)
+        x = image.transpose(0, 1).flatten(1, 2) / 255
         for (weight, bias), stride in zip(convs, self._strides, strict=True):
             x = F.conv2d(x, weight.flatten(0, 1), bias.flatten(), stride, groups=len(image)).relu_()
         seen: Tensor = x.unflatten(1, (len(image), -1)).transpose(0, 1).flatten(2)

@@ -9,7 +9,7 @@ import torch
 from gymnasium import Space
 from torch import Tensor
 
-from podium.core.parts import Part, parts_of
+from podium.core.parts import Part, Row, parts_of
 from podium.core.streams import Generators
 from podium.nets.conv import Conv
 from podium.nets.settings import NetSettings
@@ -26,7 +26,7 @@ class Encoder:
         self, generators: Generators, space: Space[Any], settings: NetSettings, device: torch.device | None = None
     ) -> None:
         parts = parts_of(space)
-        self._alone, conv = len(parts) == 1, settings.module is None
+        self._alone, conv = not isinstance(space, Row), settings.module is None
         self._plain = [part for part in parts if not part.mask and not (part.image and conv)]
         self._images = [
             (part, Conv(generators, part.shape, settings.conv, settings.features, device))
