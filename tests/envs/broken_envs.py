@@ -87,17 +87,17 @@ class Odd(gym.Env[Any, Any]):
 
     def __init__(self, rule: str = "none") -> None:
         self.rule = rule
-        self.observation_space = spaces.Box(-1, 1, (2,), np.float32)
+        self.observation_space = spaces.Box(-1, 1, (2,), np.int32 if rule == "dtype" else np.float32)
         self.action_space = spaces.Dict(a=spaces.Discrete(2)) if rule == "action" else spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        obs = np.zeros(2, np.float32)
+        obs = np.zeros(2, self.observation_space.dtype)
         return {"reset": obs, "info": (obs, None), "shape": (obs[:1], {})}.get(self.rule, (obs, {}))
 
     def step(self, action: Any) -> Any:
         if self.rule == "raise":
             raise ValueError("no licence")
-        obs = np.zeros(2, np.float64 if self.rule == "dtype" else np.float32)
+        obs = np.zeros(2, np.float32)
         obs = obs + {"outside": 5, "nan": np.nan}.get(self.rule, 0)
         reward = {"reward": None, "nan reward": np.nan, "array": np.zeros(1)}.get(self.rule, 1.0)
         answer = obs, reward, "no" if self.rule == "flag" else False, False, {}
