@@ -68,6 +68,29 @@ class Parent(Sick):
         Path(file).write_text(f"{os.getpid()} {self.child.pid}")
 
 
+class Slow(Sick):
+    """Takes its time for all that it does, and every other episode raises."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(length=1)
+        self.seconds, self.episodes = seconds, 0
+        time.sleep(seconds)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        time.sleep(self.seconds)
+        self.episodes += 1
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        time.sleep(self.seconds)
+        if self.episodes % 2 == 0:
+            raise RuntimeError("every other time")
+        return super().step(action)
+
+    def close(self) -> None:
+        time.sleep(self.seconds)
+
+
 class Deaf(Sick):
     """Does not let a friendly word end it, unless it is the first of its process: that one only tells the spaces."""
 

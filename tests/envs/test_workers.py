@@ -151,6 +151,15 @@ def test_a_process_that_dies_or_hangs_costs_its_own_envs(how: str, timeout: floa
     assert torch.stack(ends).sum(0).tolist() == [1] * 4
 
 
+def test_the_time_is_for_each_call_of_an_env() -> None:
+    env = Workers(f"{HERE / 'broken_envs.py'}:Slow", 1, 1, kwargs={"seconds": 0.7}, limits=Limits(1, 1.2))
+    env.reset(Streams(0, [0]))
+    lengths = [int(env.step(GO[:, :1]).episode.length) for _ in range(2)]
+    assert lengths == [1, 0], "a step and a reset; a step, a close, a new object and a reset"
+    assert [note.splitlines()[-1] for note in env.notes()] == ["RuntimeError: every other time"]
+    env.close()
+
+
 @pytest.mark.parametrize("how", ["reset", "build"])
 def test_a_start_that_fails_is_tried_again(how: str, tmp_path: Path, build: Build) -> None:
     files = [tmp_path / str(i) for i in range(2)]

@@ -1,7 +1,6 @@
 """A process that steps some of the envs of `workers.Workers`; what it sees goes into memory that both of them share.
 
-    python -m podium.envs.worker      what it is comes on standard input, then two bytes for each thing to do
-
+What it is comes on standard input, then two bytes for each thing to do.
 It imports no torch, ends when its parent does, and lets nothing that an env raises out of that env.
 """
 
@@ -85,6 +84,7 @@ class Board:
         self.size, self._memory = 0, memory
         n = layout.rows
         self.at = self._new((layout.workers,), np.int64)  # the row that a worker is busy with
+        self.calls = self._new((layout.workers,), np.int64)  # of its envs, but for the steps: those change the row
         self.failures = self._new((n,), np.int64)  # of an env, without a whole episode in between
         self.lives = self._new((n,), np.int64)  # times that an env was built anew since the last reset of all
         self.dropped = self._new((n,), np.int64)  # episodes
@@ -156,10 +156,12 @@ class Guarded:
         self._board.at[self._job.number] = self._row
         while self._board.failures[self._row] < self._job.max_failures:
             try:
+                self._call()
                 if self._env is None:
                     self._env, seed = self._make(), self._board.seed(self._row)
                     space = seen(self._env.observation_space)
                     self._layout = space if isinstance(space, Row) else None
+                    self._call()
                 answer = self._env.reset(seed=seed)
                 if not self._tried:
                     _check_numbers(answer)
@@ -172,6 +174,7 @@ class Guarded:
         return self._blank, {}  # the parent gives it up
 
     def close(self) -> None:
+        self._call()
         if self._env is not None:
             with contextlib.suppress(Exception):
                 self._env.close()
@@ -187,6 +190,10 @@ class Guarded:
         if self._floats and (square := np.vdot(obs, obs)) != square:
             raise FloatingPointError(f"the observation holds a NaN: {obs}")
         return obs
+
+    def _call(self) -> None:
+        """Another call of the same env begins, with time of its own."""
+        self._board.calls[self._job.number] += 1
 
     def _fail(self) -> None:
         self.said.append((self._row, traceback.format_exc()))

@@ -264,8 +264,8 @@ class Process:
             os.write(self._commands.fileno(), command)
 
     def answer(self, board: Board, number: int, timeout: float) -> str | list[tuple[int, str]]:
-        """What failed, or why it cannot be used at all. `timeout` is for each env that it is busy with."""
-        at, since, look = None, time.monotonic(), int(1000 * min(LOOK, timeout / 4)) + 1
+        """What failed, or why it cannot be used at all. `timeout` is for each call of an env that it is busy with."""
+        now, since, look = None, time.monotonic(), int(1000 * min(LOOK, timeout / 4)) + 1
         while not self._said.endswith(b"\n"):
             if self._ready.poll(look):
                 part = os.read(self._replies, 4096)
@@ -275,9 +275,9 @@ class Process:
                 continue
             if self._process.poll() is not None:
                 raise Lost(self._died())
-            if at != (at := int(board.at[number])):
+            if now != (now := (int(board.at[number]), int(board.calls[number]))):
                 since = time.monotonic()
-            limit = max(timeout, START) if at == IDLE else timeout
+            limit = max(timeout, START) if now[0] == IDLE else timeout
             if time.monotonic() - since > limit:
                 raise Lost(self._hung(limit))
         said, self._said, self.busy = self._said, b"", False
