@@ -18,6 +18,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+import podium
 from podium.core import machine
 from podium.core.errors import ConfigError, EnvFailed, PodiumError
 from podium.core.streams import Streams
@@ -281,6 +282,45 @@ def test_a_killed_parent_leaves_nobody(how: str, tmp_path: Path) -> None:
     parent.wait()
     parent.stdout.close()
     assert gone(*pids)
+
+
+def elsewhere(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a folder, with Podium on no path but what the code adds."""
+    begin = f"import sys; sys.path.insert(0, {str(Path(podium.__file__).parent.parent)!r})\n"
+    (folder / "script").mkdir()
+    script = folder / "script" / "code.py"
+    script.write_text(begin + code)
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(script)]
+    return subprocess.run(command, cwd=folder, env=plain, capture_output=True, text=True, timeout=100)
+
+
+ONE_STEP = """
+import torch
+from podium.core.streams import Streams
+from podium.envs.workers import Limits, Workers
+
+env = Workers("CartPole-v1", 1, 1, limits=Limits(1, max_failures=2))
+env.reset(Streams(0, [0]))
+env.step(torch.zeros(1, 1, dtype=torch.int64))
+env.close()
+print("fine")
+"""
+
+
+def test_a_worker_takes_no_modules_from_the_folder_that_it_starts_in(tmp_path: Path) -> None:
+    for name in ("numbers", "podium", "gymnasium", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('not me')")
+    done = elsewhere(tmp_path, ONE_STEP)
+    assert (done.stdout, done.stderr, done.returncode) == ("fine\n", "", 0)
+
+
+def test_a_worker_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    (tmp_path / "numbers.py").write_text("raise RuntimeError('not me')")
+    late = ONE_STEP.replace("env = ", "import os; os.environ['PYTHONPATH'] = os.getcwd()\nenv = ")
+    done = elsewhere(tmp_path, late)
+    said = done.stderr.partition("failed 2 times")[2]
+    assert done.returncode == 1 and "numbers.py" in said and "RuntimeError: not me" in said and "exit code 1" in said
 
 
 def test_what_another_process_cannot_build_is_refused() -> None:

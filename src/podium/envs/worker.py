@@ -75,6 +75,7 @@ class Job:
     memory: int  # file descriptors
     replies: int
     trace: int
+    stderr: int
 
 
 class Board:
@@ -279,7 +280,19 @@ def main() -> None:
     faulthandler.enable(job.trace, all_threads=False)
     faulthandler.register(signal.SIGUSR1, job.trace, all_threads=False)
     sys.path[:] = job.search
+    _speak(job)
     serve(job, commands)
+
+
+def _speak(job: Job) -> None:
+    """What went to the trace so far, and all that follows, goes where the parent's own errors go."""
+    sys.stderr.flush()
+    os.dup2(job.stderr, 2)
+    os.close(job.stderr)
+    with contextlib.suppress(OSError):  # nobody may listen
+        os.write(2, os.pread(job.trace, 1 << 16, 0))
+    os.ftruncate(job.trace, 0)
+    os.lseek(job.trace, 0, os.SEEK_SET)
 
 
 def _read(descriptor: int, size: int) -> bytes:
@@ -303,7 +316,3 @@ def _follow(job: Job) -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=look, daemon=True).start()
-
-
-if __name__ == "__main__":
-    main()

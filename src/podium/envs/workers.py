@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
+import podium
 from podium.core import machine
 from podium.core.actions import Actions
 from podium.core.errors import ConfigError, EnvFailed, PodiumError
@@ -44,6 +46,10 @@ TRACE = 8000
 """Characters of a traceback that are kept, the last ones."""
 KEPT = 100
 """Notes that wait for somebody to ask."""
+BEGIN = "import sys; sys.path.insert(0, sys.argv.pop()); import podium; del sys.path[0]; " + (
+    "from podium.envs.worker import main; main()"
+)
+"""What a worker runs: this very Podium, wherever it lies, which must not bring other modules of its folder with it."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +117,7 @@ class Workers:
             memory=self._memory,
             replies=0,
             trace=0,
+            stderr=0,
         )
         one.close()
         _check_plain(self._job.kwargs)
@@ -241,17 +248,20 @@ class Process:
         self.busy = False
         self._said, self._trace = b"", scratch()
         self._replies, theirs = os.pipe()
+        stderr = os.dup(2)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "podium.envs.worker"],
+            [sys.executable, "-P", "-c", BEGIN, str(Path(podium.__file__).parent.parent)],  # -P: nothing of this folder
             stdin=subprocess.PIPE,
-            pass_fds=(job.memory, theirs, self._trace),
+            stderr=self._trace,  # until it has begun: what it dies of before is told there only
+            pass_fds=(job.memory, theirs, self._trace, stderr),
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             start_new_session=True,  # so that all that an env starts can be ended with it
         )
         os.close(theirs)
+        os.close(stderr)
         assert self._process.stdin is not None
         self._commands = self._process.stdin
-        data = msgspec.msgpack.encode(replace(job, replies=theirs, trace=self._trace))
+        data = msgspec.msgpack.encode(replace(job, replies=theirs, trace=self._trace, stderr=stderr))
         with contextlib.suppress(BrokenPipeError):  # it has died: the first answer says so
             self._commands.write(len(data).to_bytes(8) + data)
             self._commands.flush()
