@@ -62,10 +62,12 @@ class Sick(gym.Env[Any, Any]):
 class Parent(Sick):
     """Starts a process of its own, as envs around a game do, and tells which."""
 
-    def __init__(self, file: str) -> None:
-        super().__init__()
+    def __init__(self, file: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.child = subprocess.Popen(["sleep", "60"])
-        Path(file).write_text(f"{os.getpid()} {self.child.pid}")
+        new = Path(f"{file}-{self.child.pid}")
+        new.write_text(f"{os.getpid()} {self.child.pid}")
+        new.rename(file)
 
 
 class Slow(Sick):

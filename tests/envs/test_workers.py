@@ -28,6 +28,7 @@ from podium.training import train
 from worlds import make
 
 HERE = Path(__file__).parent
+PARENT = f"{HERE / 'broken_envs.py'}:Parent"
 SICK, GO = f"{HERE / 'broken_envs.py'}:Sick", torch.zeros(1, 4, dtype=torch.int64)
 Build = Callable[..., Workers]
 
@@ -219,10 +220,11 @@ def test_it_has_no_state(build: Build) -> None:
 def test_close_leaves_nothing(tmp_path: Path) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     file = tmp_path / "pids"
-    env = Workers(f"{HERE / 'broken_envs.py'}:Parent", 1, 2, kwargs={"file": str(file)}, limits=Limits(1))
+    env = Workers(PARENT, 1, 2, kwargs={"file": str(file)}, limits=Limits(1))
     mine = int(file.read_text().split()[1])  # of the object that only tells the spaces
     env.reset(Streams(0, [0]))
-    pids = [*processes(env), *map(int, file.read_text().split())]
+    watches = [worker._watch.pid for worker in env._workers if worker is not None]
+    pids = [*processes(env), *map(int, file.read_text().split()), *watches]
     assert all(map(running, pids))
     maps = Path(f"/proc/{pids[0]}/maps").read_text()
     assert "memfd:podium" in maps and "/dev/shm" not in maps, "what is shared has no name to be left behind"
@@ -261,10 +263,13 @@ import sys, time, torch
 from podium.core.streams import Streams
 from podium.envs.workers import Limits, Workers
 
-hang, folder = sys.argv[1:]
-env = Workers({SICK!r}, 1, 4, kwargs={{"how": hang, "folder": folder}}, limits=Limits(2))
+how, folder = sys.argv[1:]
+kwargs = {{"how": how, "folder": folder, "file": f"{{folder}}/pids"}}
+env = Workers({PARENT!r}, 1, 4, kwargs=kwargs, limits=Limits(2))
+first = open(f"{{folder}}/pids").read()
 env.reset(Streams(0, [0]))
-print(*(worker._process.pid for worker in env._workers), flush=True)
+watches = [worker._watch.pid for worker in env._workers]
+print(first, *(worker._process.pid for worker in env._workers), *watches, open(f"{{folder}}/pids").read(), flush=True)
 for _ in range(10**9):
     env.step(torch.zeros(1, 4, dtype=torch.int64))
     time.sleep(0.001)
@@ -275,8 +280,9 @@ for _ in range(10**9):
 def test_a_killed_parent_leaves_nobody(how: str, tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", SCRIPT, how, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    pids = list(map(int, parent.stdout.readline().split()))
-    assert len(pids) == 2 and all(map(running, pids))
+    _, mine, *pids = map(int, parent.stdout.readline().split())
+    os.kill(mine, signal.SIGKILL)  # of the object that only tells the spaces
+    assert len(set(pids)) == 2 + 2 + 1 and all(map(running, pids)), "workers, what watches over them, an env's own"
     time.sleep(0.2)
     parent.kill()
     parent.wait()

@@ -306,7 +306,10 @@ def _read(descriptor: int, size: int) -> bytes:
 
 
 def _follow(job: Job) -> None:
-    """End when the parent does: by the kernel, which needs no help of an env that hangs, and by looking."""
+    """End when the parent does: by the kernel, which needs no help of an env that hangs, and by looking.
+
+    What envs have started is ended by the parent's `WATCH`, which outlives this process.
+    """
     if sys.platform == "linux" and job.bound:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

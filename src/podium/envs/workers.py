@@ -50,6 +50,8 @@ BEGIN = "import sys; sys.path.insert(0, sys.argv.pop()); import podium; del sys.
     "from podium.envs.worker import main; main()"
 )
 """What a worker runs: this very Podium, wherever it lies, which must not bring other modules of its folder with it."""
+WATCH = 'read _; kill -s KILL -- "-$0"'
+"""What waits beside a worker until its parent has ended, in whatever way: then all that its envs had started ends."""
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,9 @@ class Process:
         )
         os.close(theirs)
         os.close(stderr)
+        watch = ["/bin/sh", "-c", WATCH, str(self._process.pid)]
+        quiet = subprocess.DEVNULL  # nobody who reads what the parent says is to wait for it
+        self._watch = subprocess.Popen(watch, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
         assert self._process.stdin is not None
         self._commands = self._process.stdin
         data = msgspec.msgpack.encode(replace(job, replies=theirs, trace=self._trace, stderr=stderr))
@@ -322,6 +327,8 @@ class Process:
             self._process.wait(grace)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        self._watch.kill()
+        self._watch.communicate()
         self._process.wait()
         for descriptor in (self._replies, self._trace):
             os.close(descriptor)
