@@ -62,10 +62,35 @@ class Sick(gym.Env[Any, Any]):
 class Parent(Sick):
     """Starts a process of its own, as envs around a game do, and tells which."""
 
-    def __init__(self, file: str) -> None:
-        super().__init__()
+    def __init__(self, file: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
         self.child = subprocess.Popen(["sleep", "60"])
-        Path(file).write_text(f"{os.getpid()} {self.child.pid}")
+        new = Path(f"{file}-{self.child.pid}")
+        new.write_text(f"{os.getpid()} {self.child.pid}")
+        new.rename(file)
+
+
+class Slow(Sick):
+    """Takes its time for all that it does, and every other episode raises."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(length=1)
+        self.seconds, self.episodes = seconds, 0
+        time.sleep(seconds)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        time.sleep(self.seconds)
+        self.episodes += 1
+        return super().reset(seed=seed)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        time.sleep(self.seconds)
+        if self.episodes % 2 == 0:
+            raise RuntimeError("every other time")
+        return super().step(action)
+
+    def close(self) -> None:
+        time.sleep(self.seconds)
 
 
 class Deaf(Sick):
@@ -87,17 +112,17 @@ class Odd(gym.Env[Any, Any]):
 
     def __init__(self, rule: str = "none") -> None:
         self.rule = rule
-        self.observation_space = spaces.Box(-1, 1, (2,), np.float32)
+        self.observation_space = spaces.Box(-1, 1, (2,), np.int32 if rule == "dtype" else np.float32)
         self.action_space = spaces.Dict(a=spaces.Discrete(2)) if rule == "action" else spaces.Discrete(2)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        obs = np.zeros(2, np.float32)
+        obs = np.zeros(2, self.observation_space.dtype)
         return {"reset": obs, "info": (obs, None), "shape": (obs[:1], {})}.get(self.rule, (obs, {}))
 
     def step(self, action: Any) -> Any:
         if self.rule == "raise":
             raise ValueError("no licence")
-        obs = np.zeros(2, np.float64 if self.rule == "dtype" else np.float32)
+        obs = np.zeros(2, np.float32)
         obs = obs + {"outside": 5, "nan": np.nan}.get(self.rule, 0)
         reward = {"reward": None, "nan reward": np.nan, "array": np.zeros(1)}.get(self.rule, 1.0)
         answer = obs, reward, "no" if self.rule == "flag" else False, False, {}

@@ -18,6 +18,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+import podium
 from podium.core import machine
 from podium.core.errors import ConfigError, EnvFailed, PodiumError
 from podium.core.streams import Streams
@@ -27,6 +28,7 @@ from podium.training import train
 from worlds import make
 
 HERE = Path(__file__).parent
+PARENT = f"{HERE / 'broken_envs.py'}:Parent"
 SICK, GO = f"{HERE / 'broken_envs.py'}:Sick", torch.zeros(1, 4, dtype=torch.int64)
 Build = Callable[..., Workers]
 
@@ -151,6 +153,15 @@ def test_a_process_that_dies_or_hangs_costs_its_own_envs(how: str, timeout: floa
     assert torch.stack(ends).sum(0).tolist() == [1] * 4
 
 
+def test_the_time_is_for_each_call_of_an_env() -> None:
+    env = Workers(f"{HERE / 'broken_envs.py'}:Slow", 1, 1, kwargs={"seconds": 0.7}, limits=Limits(1, 1.2))
+    env.reset(Streams(0, [0]))
+    lengths = [int(env.step(GO[:, :1]).episode.length) for _ in range(2)]
+    assert lengths == [1, 0], "a step and a reset; a step, a close, a new object and a reset"
+    assert [note.splitlines()[-1] for note in env.notes()] == ["RuntimeError: every other time"]
+    env.close()
+
+
 @pytest.mark.parametrize("how", ["reset", "build"])
 def test_a_start_that_fails_is_tried_again(how: str, tmp_path: Path, build: Build) -> None:
     files = [tmp_path / str(i) for i in range(2)]
@@ -209,10 +220,11 @@ def test_it_has_no_state(build: Build) -> None:
 def test_close_leaves_nothing(tmp_path: Path) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
     file = tmp_path / "pids"
-    env = Workers(f"{HERE / 'broken_envs.py'}:Parent", 1, 2, kwargs={"file": str(file)}, limits=Limits(1))
+    env = Workers(PARENT, 1, 2, kwargs={"file": str(file)}, limits=Limits(1))
     mine = int(file.read_text().split()[1])  # of the object that only tells the spaces
     env.reset(Streams(0, [0]))
-    pids = [*processes(env), *map(int, file.read_text().split())]
+    watches = [worker._watch.pid for worker in env._workers if worker is not None]
+    pids = [*processes(env), *map(int, file.read_text().split()), *watches]
     assert all(map(running, pids))
     maps = Path(f"/proc/{pids[0]}/maps").read_text()
     assert "memfd:podium" in maps and "/dev/shm" not in maps, "what is shared has no name to be left behind"
@@ -251,10 +263,13 @@ import sys, time, torch
 from podium.core.streams import Streams
 from podium.envs.workers import Limits, Workers
 
-hang, folder = sys.argv[1:]
-env = Workers({SICK!r}, 1, 4, kwargs={{"how": hang, "folder": folder}}, limits=Limits(2))
+how, folder = sys.argv[1:]
+kwargs = {{"how": how, "folder": folder, "file": f"{{folder}}/pids"}}
+env = Workers({PARENT!r}, 1, 4, kwargs=kwargs, limits=Limits(2))
+first = open(f"{{folder}}/pids").read()
 env.reset(Streams(0, [0]))
-print(*(worker._process.pid for worker in env._workers), flush=True)
+watches = [worker._watch.pid for worker in env._workers]
+print(first, *(worker._process.pid for worker in env._workers), *watches, open(f"{{folder}}/pids").read(), flush=True)
 for _ in range(10**9):
     env.step(torch.zeros(1, 4, dtype=torch.int64))
     time.sleep(0.001)
@@ -265,13 +280,53 @@ for _ in range(10**9):
 def test_a_killed_parent_leaves_nobody(how: str, tmp_path: Path) -> None:
     parent = subprocess.Popen([sys.executable, "-c", SCRIPT, how, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    pids = list(map(int, parent.stdout.readline().split()))
-    assert len(pids) == 2 and all(map(running, pids))
+    _, mine, *pids = map(int, parent.stdout.readline().split())
+    os.kill(mine, signal.SIGKILL)  # of the object that only tells the spaces
+    assert len(set(pids)) == 2 + 2 + 1 and all(map(running, pids)), "workers, what watches over them, an env's own"
     time.sleep(0.2)
     parent.kill()
     parent.wait()
     parent.stdout.close()
     assert gone(*pids)
+
+
+def elsewhere(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a folder, with Podium on no path but what the code adds."""
+    begin = f"import sys; sys.path.insert(0, {str(Path(podium.__file__).parent.parent)!r})\n"
+    (folder / "script").mkdir()
+    script = folder / "script" / "code.py"
+    script.write_text(begin + code)
+    plain = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, str(script)]
+    return subprocess.run(command, cwd=folder, env=plain, capture_output=True, text=True, timeout=100)
+
+
+ONE_STEP = """
+import torch
+from podium.core.streams import Streams
+from podium.envs.workers import Limits, Workers
+
+env = Workers("CartPole-v1", 1, 1, limits=Limits(1, max_failures=2))
+env.reset(Streams(0, [0]))
+env.step(torch.zeros(1, 1, dtype=torch.int64))
+env.close()
+print("fine")
+"""
+
+
+def test_a_worker_takes_no_modules_from_the_folder_that_it_starts_in(tmp_path: Path) -> None:
+    for name in ("numbers", "podium", "gymnasium", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('not me')")
+    done = elsewhere(tmp_path, ONE_STEP)
+    assert (done.stdout, done.stderr, done.returncode) == ("fine\n", "", 0)
+
+
+def test_a_worker_that_cannot_begin_says_why(tmp_path: Path) -> None:
+    (tmp_path / "numbers.py").write_text("raise RuntimeError('not me')")
+    late = ONE_STEP.replace("env = ", "import os; os.environ['PYTHONPATH'] = os.getcwd()\nenv = ")
+    done = elsewhere(tmp_path, late)
+    said = done.stderr.partition("failed 2 times")[2]
+    assert done.returncode == 1 and "numbers.py" in said and "RuntimeError: not me" in said and "exit code 1" in said
 
 
 def test_what_another_process_cannot_build_is_refused() -> None:

@@ -2,9 +2,10 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
+from podium.core.errors import PodiumError
 from podium.core.streams import Streams
 from podium.envs.native.base import Simulator
-from podium.roles.evaluator import KEPT, MEASURES, Evaluator, Interrupted
+from podium.roles.evaluator import KEPT, LOST, MEASURES, Evaluator, Interrupted
 
 
 class Count(Simulator):
@@ -122,6 +123,29 @@ def test_it_stops_when_it_is_told_to() -> None:
         evaluator.evaluate(zero, ["a"], 4, stop)
     assert len(asked) == 8, "asked at every step"
     assert evaluator.evaluate(zero, ["a"], 4, lambda: False).lengths.tolist() == [[100] * 4], "the next one is whole"
+
+
+class Lossy(Threes):
+    """Loses as many episodes as `losses` says before each that counts, in its first env."""
+
+    losses, ended = 0, 0
+
+    def step(self, action):
+        step = super().step(action)
+        if step.terminated[0, 0]:
+            self.ended += 1
+            if self.ended % (self.losses + 1):
+                step.episode.length[0, 0] = 0
+        return step
+
+
+def test_lost_episodes_are_played_again_but_not_for_ever() -> None:
+    few = type("Few", (Lossy,), {"losses": LOST - 1})
+    found = Evaluator(few, 0, 2, 100).evaluate(zero, ["a", "b"], 4)
+    assert found.lengths.tolist() == [[3] * 4] * 2
+    never = type("Never", (Lossy,), {"losses": 10**9})
+    with pytest.raises(PodiumError, match=r"Never: 100 episodes .* episode.length has to count the steps"):
+        Evaluator(never, 0, 2, 100).evaluate(zero, ["a", "b"], 4)
 
 
 # ---- objectives

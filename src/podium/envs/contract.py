@@ -9,19 +9,23 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Discrete, Tuple
+from numpy.typing import NDArray
 
 from podium.core.errors import ConfigError, PodiumError
-from podium.envs.objects import measured, name_of, spaces_of
+from podium.core.parts import Row, parts_of
+from podium.envs.objects import measured, name_of, seen, spaces_of
 
 
 def check(env: gym.Env[Any, Any], measures: Sequence[str] = ()) -> None:
     """One reset and one step of an env that nobody needs afterwards, or a ConfigError with the rule that it breaks."""
     spaces_of(env)
-    check_reset(env, _try(env, "reset", lambda: env.reset(seed=0)))
+    answer = _try(env, "reset", lambda: env.reset(seed=0))
+    check_reset(env, answer)
     action = copy.deepcopy(env.action_space)  # a class may share it among its objects
     action.seed(0)
-    check_step(env, _try(env, "step", lambda: env.step(action.sample())), measures)
+    allowed = action.sample(_mask(env, answer[0]))
+    check_step(env, _try(env, "step", lambda: env.step(allowed)), measures)
 
 
 def check_reset(env: gym.Env[Any, Any], answer: Any) -> None:
@@ -51,17 +55,49 @@ def check_step(env: gym.Env[Any, Any], answer: Any, measures: Sequence[str] = ()
             raise ConfigError("env.measures", name, f"a number in info, not {_short(value)}")
 
 
+def _mask(env: gym.Env[Any, Any], obs: Any) -> NDArray[np.int8] | None:
+    """Which of the actions an observation allows, where it says so: an env may raise at the others."""
+    row, action = seen(env.observation_space), env.action_space
+    part = next((part for part in parts_of(row) if part.mask), None)
+    if not isinstance(row, Row) or not isinstance(action, Discrete) or part is None or part.size != action.n:
+        return None
+    numbers = np.empty(row.shape, np.float32)
+    row.write(obs, numbers)
+    return (numbers[part.first : part.first + part.size] > 0).astype(np.int8)
+
+
 def _check_obs(env: gym.Env[Any, Any], obs: Any, method: str) -> None:
-    space, said = env.observation_space, f"the observation of {method}"
+    if wrong := _wrong(env.observation_space, obs):
+        part, why = wrong
+        raise _refused(env, f"{f'{part} in ' if part else ''}the observation of {method} {why}")
+
+
+def _wrong(space: gym.Space[Any], obs: Any, name: str = "") -> tuple[str, str] | None:
+    """The first part of an observation that is none of its space, and why."""
+    if isinstance(space, Dict | Tuple):
+        children, values = _items(space.spaces), _items(obs)
+        if values.keys() != children.keys():
+            return name, f"is {_short(obs)}, its space {space}"
+        inside = ((key, child, values[key]) for key, child in children.items())
+        parts = (_wrong(child, value, f"{name}.{key}" if name else str(key)) for key, child, value in inside)
+        return next((wrong for wrong in parts if wrong), None)
     if isinstance(space, Box):
         if np.shape(obs) != space.shape:
-            raise _refused(env, f"{said} has the shape {np.shape(obs)}, its space {space.shape}")
-        if isinstance(obs, np.ndarray) and not np.can_cast(obs.dtype, space.dtype):
-            raise _refused(env, f"{said} has the dtype {obs.dtype}, its space {space.dtype}")
-        if not (np.all(np.asarray(obs) >= space.low) and np.all(np.asarray(obs) <= space.high)):
-            raise _refused(env, f"{said} lies outside its space {space}: {_short(obs)}")
-    elif not space.contains(obs):
-        raise _refused(env, f"{said} lies outside its space {space}: {_short(obs)}")
+            return name, f"has the shape {np.shape(obs)}, its space {space.shape}"
+        if isinstance(obs, np.ndarray) and not np.can_cast(obs.dtype, space.dtype, "same_kind"):
+            return name, f"has the dtype {obs.dtype}, its space {space.dtype}"
+        with np.errstate(over="ignore"):  # bounds are as exact as the dtype of the space
+            numbers = np.asarray(obs, space.dtype if space.dtype.kind == "f" else None)
+        fits = bool(np.all(numbers >= space.low) and np.all(numbers <= space.high))
+    else:
+        fits = space.contains(obs)
+    return None if fits else (name, f"lies outside its space {space}: {_short(obs)}")
+
+
+def _items(value: Any) -> dict[Any, Any]:
+    if isinstance(value, tuple | list):
+        return dict(enumerate(value))
+    return value if isinstance(value, dict) else {}
 
 
 def _check_info(env: gym.Env[Any, Any], info: Any, method: str) -> None:

@@ -1,7 +1,6 @@
 """A process that steps some of the envs of `workers.Workers`; what it sees goes into memory that both of them share.
 
-    python -m podium.envs.worker      what it is comes on standard input, then two bytes for each thing to do
-
+What it is comes on standard input, then two bytes for each thing to do.
 It imports no torch, ends when its parent does, and lets nothing that an env raises out of that env.
 """
 
@@ -76,6 +75,7 @@ class Job:
     memory: int  # file descriptors
     replies: int
     trace: int
+    stderr: int
 
 
 class Board:
@@ -85,6 +85,7 @@ class Board:
         self.size, self._memory = 0, memory
         n = layout.rows
         self.at = self._new((layout.workers,), np.int64)  # the row that a worker is busy with
+        self.calls = self._new((layout.workers,), np.int64)  # of its envs, but for the steps: those change the row
         self.failures = self._new((n,), np.int64)  # of an env, without a whole episode in between
         self.lives = self._new((n,), np.int64)  # times that an env was built anew since the last reset of all
         self.dropped = self._new((n,), np.int64)  # episodes
@@ -156,10 +157,12 @@ class Guarded:
         self._board.at[self._job.number] = self._row
         while self._board.failures[self._row] < self._job.max_failures:
             try:
+                self._call()
                 if self._env is None:
                     self._env, seed = self._make(), self._board.seed(self._row)
                     space = seen(self._env.observation_space)
                     self._layout = space if isinstance(space, Row) else None
+                    self._call()
                 answer = self._env.reset(seed=seed)
                 if not self._tried:
                     _check_numbers(answer)
@@ -172,6 +175,7 @@ class Guarded:
         return self._blank, {}  # the parent gives it up
 
     def close(self) -> None:
+        self._call()
         if self._env is not None:
             with contextlib.suppress(Exception):
                 self._env.close()
@@ -187,6 +191,10 @@ class Guarded:
         if self._floats and (square := np.vdot(obs, obs)) != square:
             raise FloatingPointError(f"the observation holds a NaN: {obs}")
         return obs
+
+    def _call(self) -> None:
+        """Another call of the same env begins, with time of its own."""
+        self._board.calls[self._job.number] += 1
 
     def _fail(self) -> None:
         self.said.append((self._row, traceback.format_exc()))
@@ -272,7 +280,19 @@ def main() -> None:
     faulthandler.enable(job.trace, all_threads=False)
     faulthandler.register(signal.SIGUSR1, job.trace, all_threads=False)
     sys.path[:] = job.search
+    _speak(job)
     serve(job, commands)
+
+
+def _speak(job: Job) -> None:
+    """What went to the trace so far, and all that follows, goes where the parent's own errors go."""
+    sys.stderr.flush()
+    os.dup2(job.stderr, 2)
+    os.close(job.stderr)
+    with contextlib.suppress(OSError):  # nobody may listen
+        os.write(2, os.pread(job.trace, 1 << 16, 0))
+    os.ftruncate(job.trace, 0)
+    os.lseek(job.trace, 0, os.SEEK_SET)
 
 
 def _read(descriptor: int, size: int) -> bytes:
@@ -286,7 +306,10 @@ def _read(descriptor: int, size: int) -> bytes:
 
 
 def _follow(job: Job) -> None:
-    """End when the parent does: by the kernel, which needs no help of an env that hangs, and by looking."""
+    """End when the parent does: by the kernel, which needs no help of an env that hangs, and by looking.
+
+    What envs have started is ended by the parent's `WATCH`, which outlives this process.
+    """
     if sys.platform == "linux" and job.bound:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
@@ -296,7 +319,3 @@ def _follow(job: Job) -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=look, daemon=True).start()
-
-
-if __name__ == "__main__":
-    main()

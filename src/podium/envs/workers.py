@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
+import podium
 from podium.core import machine
 from podium.core.actions import Actions
 from podium.core.errors import ConfigError, EnvFailed, PodiumError
@@ -44,6 +46,12 @@ TRACE = 8000
 """Characters of a traceback that are kept, the last ones."""
 KEPT = 100
 """Notes that wait for somebody to ask."""
+BEGIN = "import sys; sys.path.insert(0, sys.argv.pop()); import podium; del sys.path[0]; " + (
+    "from podium.envs.worker import main; main()"
+)
+"""What a worker runs: this very Podium, wherever it lies, which must not bring other modules of its folder with it."""
+WATCH = 'read _; kill -s KILL -- "-$0"'
+"""What waits beside a worker until its parent has ended, in whatever way: then all that its envs had started ends."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,7 @@ class Workers:
             memory=self._memory,
             replies=0,
             trace=0,
+            stderr=0,
         )
         one.close()
         _check_plain(self._job.kwargs)
@@ -241,17 +250,23 @@ class Process:
         self.busy = False
         self._said, self._trace = b"", scratch()
         self._replies, theirs = os.pipe()
+        stderr = os.dup(2)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "podium.envs.worker"],
+            [sys.executable, "-P", "-c", BEGIN, str(Path(podium.__file__).parent.parent)],  # -P: nothing of this folder
             stdin=subprocess.PIPE,
-            pass_fds=(job.memory, theirs, self._trace),
+            stderr=self._trace,  # until it has begun: what it dies of before is told there only
+            pass_fds=(job.memory, theirs, self._trace, stderr),
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             start_new_session=True,  # so that all that an env starts can be ended with it
         )
         os.close(theirs)
+        os.close(stderr)
+        watch = ["/bin/sh", "-c", WATCH, str(self._process.pid)]
+        quiet = subprocess.DEVNULL  # nobody who reads what the parent says is to wait for it
+        self._watch = subprocess.Popen(watch, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
         assert self._process.stdin is not None
         self._commands = self._process.stdin
-        data = msgspec.msgpack.encode(replace(job, replies=theirs, trace=self._trace))
+        data = msgspec.msgpack.encode(replace(job, replies=theirs, trace=self._trace, stderr=stderr))
         with contextlib.suppress(BrokenPipeError):  # it has died: the first answer says so
             self._commands.write(len(data).to_bytes(8) + data)
             self._commands.flush()
@@ -264,8 +279,8 @@ class Process:
             os.write(self._commands.fileno(), command)
 
     def answer(self, board: Board, number: int, timeout: float) -> str | list[tuple[int, str]]:
-        """What failed, or why it cannot be used at all. `timeout` is for each env that it is busy with."""
-        at, since, look = None, time.monotonic(), int(1000 * min(LOOK, timeout / 4)) + 1
+        """What failed, or why it cannot be used at all. `timeout` is for each call of an env that it is busy with."""
+        now, since, look = None, time.monotonic(), int(1000 * min(LOOK, timeout / 4)) + 1
         while not self._said.endswith(b"\n"):
             if self._ready.poll(look):
                 part = os.read(self._replies, 4096)
@@ -275,9 +290,9 @@ class Process:
                 continue
             if self._process.poll() is not None:
                 raise Lost(self._died())
-            if at != (at := int(board.at[number])):
+            if now != (now := (int(board.at[number]), int(board.calls[number]))):
                 since = time.monotonic()
-            limit = max(timeout, START) if at == IDLE else timeout
+            limit = max(timeout, START) if now[0] == IDLE else timeout
             if time.monotonic() - since > limit:
                 raise Lost(self._hung(limit))
         said, self._said, self.busy = self._said, b"", False
@@ -312,6 +327,8 @@ class Process:
             self._process.wait(grace)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        self._watch.kill()
+        self._watch.communicate()
         self._process.wait()
         for descriptor in (self._replies, self._trace):
             os.close(descriptor)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from podium.core.errors import PodiumError
 from podium.core.spec import Step
 from podium.core.streams import Streams
 from podium.envs.base import VecEnv, notes
@@ -25,6 +26,9 @@ class Interrupted(Exception):
 
 KEPT = 3
 """Stacks of envs, each for a number of policies; the objects of the outside world are many, and may be large."""
+
+LOST = 100
+"""Episodes that one env may lose in a row; a loop without an end otherwise."""
 
 MEASURES = ("return", "length", "switching", "effort")
 """Objectives that any env has: `switching` is the share of steps with another action than the step before, `effort` the
@@ -89,10 +93,11 @@ class _Tally:
 
     def __init__(self, env: VecEnv, measures: Sequence[str] | None, rows: int, envs: int, quota: int) -> None:
         self.quota, device = quota, env.device
+        self._name, self._steps = type(env).__name__, 0
         names = list(env.objectives if measures is None else measures)
         self.returns, self.lengths = torch.zeros(2, rows, envs, quota, device=device)
         self.objectives = torch.zeros(rows, envs, quota, len(names), device=device)
-        self.count, self._length = torch.zeros(2, rows, envs, dtype=torch.int64, device=device)
+        self.count, self._length, self._lost = torch.zeros(3, rows, envs, dtype=torch.int64, device=device)
         self._total = torch.zeros(rows, envs, device=device)
         self._own = [(i, env.objectives.index(name)) for i, name in enumerate(names) if name not in MEASURES]
         self._common = [(i, name) for i, name in enumerate(names) if name in MEASURES]
@@ -107,6 +112,13 @@ class _Tally:
         over = step.terminated | step.truncated
         lost = over & (step.episode.length == 0)
         done = (over | (self._length >= max_steps)) & ~lost & (self.count < self.quota)
+        self._lost.add_(lost).masked_fill_(done, 0)
+        self._steps += 1
+        if self._steps % LOST == 0 and bool(((self._lost >= LOST) & (self.count < self.quota)).any()):
+            raise PodiumError(
+                f"{self._name}: {LOST} episodes of one env ended in a row with episode.length 0, which says that they "
+                "were lost; episode.length has to count the steps of the episode that ends"
+            )
         if not done.any():
             self._forget(lost)
             return False
