@@ -52,9 +52,10 @@ def actions(env: VecEnv, steps: int, seed: int = 0) -> Tensor:
 
 def leaves(step: Step) -> list[Tensor]:
     """Clones of all that is meaningful in a step: episode totals only where one ended."""
-    *tensors, episode = step
+    *tensors, episode, style = step
     done = step.terminated | step.truncated
-    return [x.clone() for x in (*tensors, episode.reward * done, episode.length * done)]
+    told = () if style is None else (style,)
+    return [x.clone() for x in (*tensors, *told, episode.reward * done, episode.length * done)]
 
 
 def run(env: VecEnv, acts: Tensor) -> list[Tensor]:
