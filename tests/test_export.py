@@ -475,6 +475,16 @@ def test_numbers_beyond_one_are_compared_as_shares(size: float, off: float, same
             export_check.compare(found, expected, space)
 
 
+def test_what_is_forbidden_widens_no_tolerance() -> None:
+    space, logits = gym.spaces.Discrete(3), np.array([[0.5, 0.2, -1e8]], np.float32)
+    expected = {"action": np.array([0]), "logits": logits}
+    assert export_check.compare(expected, expected, space) == 0
+    with pytest.raises(PodiumError, match="1 of 1 actions"):
+        export_check.compare(expected | {"action": np.array([1])}, expected, space)
+    with pytest.raises(PodiumError, match="differs from Podium's"):
+        export_check.compare(expected | {"logits": logits + np.float32([0.1, 0, 0])}, expected, space)
+
+
 def test_observations_reach_beyond_the_episodes(runs: Any) -> None:
     rows = export_check.observations(podium.load(runs("multi")))
     real, drawn = np.split(rows, 2)
