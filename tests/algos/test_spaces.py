@@ -17,7 +17,7 @@ from gymnasium import spaces
 import podium
 from podium import experiment as experiments
 from podium.compose import compose
-from podium.core.errors import PodiumError
+from podium.core.errors import ConfigError, PodiumError
 
 Box, Dict, Discrete = spaces.Box, spaces.Dict, spaces.Discrete
 IMAGE = Box(0, 255, (12, 12, 3), np.uint8)
@@ -79,6 +79,24 @@ class World(gym.Env[Any, Any]):
         return self._obs(), reward, True, False, {}
 
 
+class Misled(World):
+    """A mask that does not go with the actions, or several."""
+
+    def __init__(self, size: int = 4, actions: str = "discrete", twice: bool = False) -> None:
+        super().__init__()
+        mask = {"action_mask": Box(0, 1, (size,), np.int8)}
+        inner = {"inner": Dict({**mask, "sign": Box(-1, 1, (1,))})} if twice else {"sign": Box(-1, 1, (1,))}
+        self.observation_space = Dict({**mask, **inner})
+        kinds = {"discrete": Discrete(4), "multi": spaces.MultiDiscrete([2, 2]), "box": Box(-1, 1, (4,))}
+        self.action_space = kinds[actions]
+
+    def _obs(self) -> Any:
+        return self.observation_space.sample()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._obs(), 0.0, True, False, {}
+
+
 class Masked(World):
     """Of four actions one is right, one wrong, and two are forbidden: taking one of those is an error."""
 
@@ -134,6 +152,31 @@ def test_forbidden_actions_are_never_taken(algo: str) -> None:
     if algo == "a2c":
         plan, rounds = ("a2c", *(word for word in PPO[1:] if "batch" not in word and "epochs" not in word)), 120
     assert min(learnt("env=algos.test_spaces:Masked", plan=plan, rounds=rounds)) > 0.95
+
+
+SAC = ("sac", *REPLAY[:-5], "env.num=4")
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ((*PPO, "env.kwargs.actions=box"), "env.id: .* an action_mask is for Discrete actions, and these are Box"),
+        ((*PPO, "env.kwargs.actions=multi"), "env.id: .* for Discrete actions, and these are MultiDiscrete"),
+        ((*SAC, "env.kwargs.actions=box"), "env.id: .* for Discrete actions"),
+        ((*PPO, "env.kwargs.size=5"), "env.id: .* an action_mask of a number for each action, 4, not 5"),
+        ((*PPO, "env.kwargs.twice=true"), "env.id: .* one action_mask in its observations, not action_mask, inner"),
+        (SAC, "algo.name: 'sac' is not allowed; ppo, a2c, dqn, sac-discrete: only these obey"),
+        ((*PPO, "env.sticky=0.25"), "env.sticky: 0.25 is not allowed; 0 where observations hold an action_mask"),
+        ((*PPO, "algo=podium.algos.ppo:PPO", "env.kwargs.size=3"), "env.id: .* a number for each action, 4, not 3"),
+    ],
+)
+def test_a_mask_that_would_not_be_obeyed_is_refused(plan: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        experiments.validate(compose((*plan, "env=algos.test_spaces:Misled")))
+
+
+def test_an_algorithm_of_a_users_sees_to_masks_itself() -> None:
+    experiments.validate(compose((*PPO, "algo=podium.algos.ppo:PPO", "env=algos.test_spaces:Misled")))
 
 
 @pytest.mark.parametrize("shown", ["image", "dict-with-image", "nested"])
