@@ -11,7 +11,7 @@ from gymnasium.spaces import Box
 from torch import Tensor
 
 from podium import experiment as experiments
-from podium.agent import Agent, Player, load
+from podium.agent import Agent, Player, load, seen
 from podium.algos.base import Algorithm, proposed
 from podium.core import tree
 from podium.core.errors import ConfigError, PodiumError
@@ -177,10 +177,10 @@ class Ensemble(Player):
 
 def _same_spaces(one: Agent, other: Agent) -> None:
     """Refuse an agent that sees or does something else."""
-    spaces = [(a.obs_space.shape, a.obs_space.dtype, a.action_space) for a in (one, other)]
+    spaces = [(seen(a.obs_space), a.action_space) for a in (one, other)]
     if spaces[0] != spaces[1]:
         names = [f"member {a.member} of {a.env}" for a in (one, other)]
-        told = [f"observations {shape} {dtype} and actions {action}" for shape, dtype, action in spaces]
+        told = [f"observations {' '.join(map(str, obs))} and actions {action}" for obs, action in spaces]
         raise ConfigError("members", names[1], f"the spaces of {names[0]}: {told[0]}; this one has {told[1]}")
 
 

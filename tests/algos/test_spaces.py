@@ -16,6 +16,7 @@ from gymnasium import spaces
 
 import podium
 from podium import experiment as experiments
+from podium.agent import Player
 from podium.compose import compose
 from podium.core.errors import ConfigError, PodiumError
 
@@ -195,8 +196,55 @@ def test_an_agent_takes_the_envs_own_observations_and_gives_its_own_actions(tmp_
     obs, _ = world.reset(seed=0)
     assert world.action_space.contains(agent.act(obs))
     assert agent.act([obs, obs]).shape == (2, 2)
-    with pytest.raises(PodiumError, match="is not in Dict"):
-        agent.act({"a": 3})
+    exact = {"a": (obs["a"][0], np.float64([0, 0])), "b": obs["b"]}
+    np.testing.assert_array_equal(agent.act(exact), agent.act(obs))
+    assert agent.act([exact, obs]).shape == (2, 2)
+    for wrong in ({"a": 3}, {"a": (4, np.zeros(3)), "b": obs["b"]}, (np.zeros(2), np.zeros(3))):
+        with pytest.raises(PodiumError, match="is not in Dict"):
+            agent.act(wrong)
+
+
+class Pair(World):
+    """Parts of a Tuple, or in another order, or of a Dict: rows of one length."""
+
+    def __init__(self, order: str = "ab") -> None:
+        super().__init__()
+        parts = {"a": Box(-1, 1, (1,)), "b": Box(-1, 1, (2,))}
+        self.observation_space = Dict(parts) if order == "dict" else spaces.Tuple([parts[name] for name in order])
+
+    def _obs(self) -> Any:
+        return self.observation_space.sample()
+
+
+class Swapped(Pair):
+    def __init__(self) -> None:
+        super().__init__("ba")
+
+
+class Named(Pair):
+    def __init__(self) -> None:
+        super().__init__("dict")
+
+
+def test_parts_of_a_tuple_may_have_any_precision_and_an_order_that_counts(tmp_path: Any) -> None:
+    short = ("stop.steps=512", "eval.every=512", "eval.episodes=2")
+    podium.train(*PPO[:-1], "env=algos.test_spaces:Pair", *short, out=tmp_path / "run")
+    agent = podium.load(tmp_path / "run")
+    one, exact = (np.float32([0.5]), np.float32([-1, 0.25])), (np.array([0.5]), np.array([-1, 0.25]))
+    assert agent.act(exact) == agent.act(one) == agent.act(([0.5], [-1.0, 0.25]))
+    np.testing.assert_array_equal(agent.act([exact, exact]), agent.act([one, one]))
+    with pytest.raises(PodiumError, match=r"obs: .* is not in Tuple"):
+        agent.act((np.zeros(2), np.zeros(3)))
+    assert len(agent.evaluate(2, env="algos.test_spaces:Pair")) == 2
+    for other in ("Swapped", "Named"):
+        with pytest.raises(ConfigError, match=r"--env: .*an env with observations .* Tuple.*; this one has"):
+            agent.evaluate(2, env=f"algos.test_spaces:{other}")
+
+
+def test_ragged_numbers_are_named() -> None:
+    player = Player(experiments.validate(compose((*PPO, "CartPole-v1"))), "nobody")
+    with pytest.raises(PodiumError, match=r"obs: .* is not in Box"):
+        player.act([[0.0, 1.0], [2.0]])
 
 
 def test_images_stay_bytes_until_the_network(tmp_path: Any) -> None:

@@ -10,10 +10,13 @@ import pytest
 import torch
 
 import podium
+from podium import experiment as experiments
+from podium.agent import Player
+from podium.compose import compose
 from podium.core.errors import ConfigError
 from podium.core.streams import Streams
 from podium.envs.from_atari import FromAtari, game_of
-from podium.envs.make import describe
+from podium.envs.make import describe, source_of
 from worlds import make, settings
 
 
@@ -74,3 +77,14 @@ def test_wrong_settings_are_named() -> None:
 def test_images_are_not_normalised_by_statistics(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"env.normalise_obs: True is not allowed; false: ALE/Pong-v5 shows images"):
         podium.train("atari-pong", "ppo", "env.normalise_obs=true", out=tmp_path / "run")
+
+
+def test_another_game_is_shown_as_the_own_one_was() -> None:
+    words = ("ALE/Pong-v5", "ppo", "env.kwargs.img_height=40", "env.kwargs.img_width=40")
+    player = Player(experiments.validate(compose(words)), "nobody")
+    world = player._world("ALE/SpaceInvaders-v5").env
+    assert source_of(world, 1) == "atari" and describe(world)[0].shape == (4, 40, 40)
+    with pytest.raises(ConfigError, match=r"--env: 'ALE/Breakout-v5'.*Discrete\(6\); this one has .*Discrete\(4\)"):
+        player._world("ALE/Breakout-v5")
+    with pytest.raises(ConfigError, match=r"--env: 'CartPole-v1'"):
+        player._world("CartPole-v1")

@@ -15,10 +15,9 @@ from podium.core.parts import Row
 
 def rows(space: Row, obs: Any) -> tuple[NDArray[np.float32], bool] | None:
     """As `space.rows`, which wants the very floats of the source space."""
-    found = space.rows(obs) or space.rows(_exact(space.source, obs))
-    if found is None and isinstance(obs, list | tuple):
-        found = space.rows([_exact(space.source, one) for one in obs])
-    return found
+    found = space.rows(_exact(space.source, obs))
+    several = isinstance(obs, list | tuple) or (isinstance(obs, np.ndarray) and obs.ndim == 1)
+    return found or (space.rows([_exact(space.source, one) for one in obs]) if several else None)
 
 
 def _exact(space: Space[Any], obs: Any) -> Any:
