@@ -33,6 +33,15 @@ RUNS = {
     "own": ("cartpole", f"net.module={HERE.parent / 'test_export.py'}:Own", "train.members=2"),
     "valued": ("cartpole", f"algo={HERE}:Valued", "train.members=3"),
     "plain": ("cartpole", f"algo={HERE}:Plain", "train.members=2"),
+    "masked": (
+        f"{HERE.parent / 'algos' / 'test_spaces.py'}:Masked",
+        "algo=dqn",
+        "algo.steps=4",
+        "algo.batch=16",
+        "algo.warmup=32",
+        "replay.capacity=600",
+        "train.members=3",
+    ),
     "blunt": ("Pendulum-v1", f"algo={HERE}:Plain"),
 }
 EVOLVED = ("cartpole", *SMALL, "truncation", "evolve.members=4", "evolve.interval=256", "stop.steps=1024")
@@ -193,6 +202,20 @@ def test_values(runs: Any) -> None:
     likely = softmax(told(members(runs("cart")), rows, "logits")).sum(0) + (acts[..., None] == [0, 1]).sum(0)
     both = podium.ensemble([f"{runs('cart')}:top:3", *agents], "mixture")
     np.testing.assert_array_equal(both.act(rows), likely.argmax(-1))
+
+
+def test_values_of_forbidden_actions_do_not_count(runs: Any, tmp_path: Path) -> None:
+    agents, allowed = members(runs("masked")), np.repeat([[1, 1, 0, 1], [0, 1, 1, 1]], 40, 0)
+    signs = np.linspace(-2, 2, 80)[:, None]
+    rows = np.concatenate([allowed, np.random.default_rng(0).permutation(signs)], 1).astype(np.float32)
+    values = np.where(allowed, told(agents, rows, "values").astype(float), np.nan)
+    standard = (values - np.nanmean(values, -1, keepdims=True)) / np.nanstd(values, -1, keepdims=True)
+    acts = podium.ensemble(agents, "average").act(rows)
+    np.testing.assert_array_equal(acts, np.nanargmax(standard.mean(0), -1))
+    assert len(set(acts[:40])) > 1, "more than the first that is allowed"
+    podium.export(runs("masked"), ensemble="top:3", out=tmp_path / "a.onnx")
+    (action,) = onnxruntime.InferenceSession(tmp_path / "a.onnx").run(["action"], {"obs": rows})
+    np.testing.assert_array_equal(action, podium.ensemble(agents).act(rows))
 
 
 def test_members_that_tell_only_their_action_can_vote(runs: Any) -> None:

@@ -14,10 +14,12 @@ import torch
 
 import podium
 import worlds
+from algos.test_spaces import World
 from podium import experiment as experiments
 from podium.compose import compose
 from podium.core import tree
-from podium.core.errors import PodiumError
+from podium.core.errors import ConfigError, PodiumError
+from podium.core.parts import Row
 from podium.core.streams import Streams
 from podium.envs.base import VecEnv
 
@@ -154,3 +156,41 @@ def test_a_stack_refuses_what_is_out_of_turn() -> None:
     stack.act(obs, explore=False)
     with pytest.raises(PodiumError, match="store: call act first"):
         stack.store(np.ones(6), no, no, obs)
+
+
+def test_a_stack_scales_and_clips_rewards() -> None:
+    stack = podium.Stack("CartPole-v1", *WORDS, "env.reward_scale=0.5", "env.reward_clip=2")
+    no = np.zeros(6, bool)
+    stack.act(np.zeros((6, 4)))
+    stack.store([1, -3, 100, -100, 0, 2], no, no, np.zeros((6, 4)))
+    assert stack._rollout.data["reward"][:, 0].flatten().tolist() == [0.5, -1.5, 2, -2, 0, 1]
+
+
+@pytest.mark.parametrize("word", ["env.sticky=0.25", "env.time_limit=50"])
+def test_a_stack_refuses_what_only_an_env_can_do(word: str) -> None:
+    with pytest.raises(ConfigError, match=f"{word.split('=')[0]}: .*your own loop steps the envs"):
+        podium.Stack("CartPole-v1", *WORDS, word)
+
+
+def test_a_stack_takes_the_envs_own_observations() -> None:
+    words = ("env=algos.test_spaces:World", "env.kwargs.shown=nested", *WORDS)
+    env = World(shown="nested")
+    seen = [env.reset(seed=i)[0] for i in range(6)]
+    no, space = np.zeros(6, bool), podium.Stack(*words).obs_space
+    assert isinstance(space, Row)
+    found = space.rows(seen)
+    assert found is not None
+    given = {"flat": seen, "nested": [seen[:3], seen[3:]], "rows": found[0], "by member": found[0].reshape(2, 3, -1)}
+    actions, stored = {}, {}
+    for name, obs in given.items():
+        stack = podium.Stack(*words)
+        actions[name] = stack.act(obs)
+        stack.store(np.ones(6), no, no, obs)
+        stored[name] = stack._rollout.data["last"][:, 0].reshape(6, -1)
+        assert actions[name].shape == ((6,) if name in ("flat", "rows") else (2, 3))
+        np.testing.assert_array_equal(actions[name].ravel(), actions["flat"])
+        np.testing.assert_array_equal(stored[name], found[0])
+    with pytest.raises(PodiumError, match=r"obs: shape \[4, .*is not allowed"):
+        stack.act(seen[:4])
+    with pytest.raises(PodiumError, match=r"obs: numbers of the shape .* or a list of 6 of Dict"):
+        stack.act([{"a": 1}] * 6)

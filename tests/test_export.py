@@ -34,6 +34,8 @@ RUNS = {
     "multi": (f"{HERE}:Dials", "env.normalise_obs=true", "net.activation=relu", "train.members=2"),
     "bytes": (f"{HERE}:Picture",),
     "narrow": (f"{HERE}:Narrow", "train.members=2"),
+    "switches": (f"{HERE}:Switches",),
+    "matrix": (f"{HERE}:Matrix", "train.members=2"),
     "own": ("cartpole", f"net.module={HERE}:Own"),
     "fickle": ("cartpole", f"net.module={HERE}:Fickle"),
     "plain": ("cartpole", f"algo={HERE}:Plain", "train.members=2"),
@@ -86,6 +88,23 @@ class Narrow(Dials):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.t += 1
         return self._look(), float(action[1]), False, self.t == 8, {}
+
+
+class Switches(Dials):
+    """Four switches in a square."""
+
+    action_space: Any = gym.spaces.MultiBinary([2, 2])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action)
+        self.t += 1
+        return self._look(), float(np.sum(action)), False, self.t == 8, {}
+
+
+class Matrix(Switches):
+    """Numbers with two axes."""
+
+    action_space = gym.spaces.Box(-0.5, 0.5, (2, 3))
 
 
 class Own(nn.Module):
@@ -201,6 +220,8 @@ def softmax(x: Any) -> Any:
         ("multi", {"action": "int64", "logits": "float32"}),
         ("bytes", {"action": "int64", "logits": "float32"}),
         ("narrow", {"action": "float64", "mean": "float32", "std": "float32"}),
+        ("switches", {"action": "int8", "logits": "float32"}),
+        ("matrix", {"action": "float32", "mean": "float32", "std": "float32"}),
         ("own", {"action": "int64", "logits": "float32"}),
         ("plain", {"action": "int64"}),
     ],
@@ -277,9 +298,10 @@ def test_an_ensemble_averages_probabilities(name: str, runs: Any, tmp_path: Path
     assert any((agent.act(rows) != found["action"]).any() for agent in agents)  # they do not all agree
 
 
-def test_an_ensemble_averages_actions(runs: Any, tmp_path: Path) -> None:
-    agents = ranked(runs("narrow"))
-    made = podium.export(runs("narrow"), ensemble="top:2", out=tmp_path / "a.onnx")
+@pytest.mark.parametrize("name", ["narrow", "matrix"])
+def test_an_ensemble_averages_actions(name: str, runs: Any, tmp_path: Path) -> None:
+    agents = ranked(runs(name))
+    made = podium.export(runs(name), ensemble="top:2", out=tmp_path / "a.onnx")
     assert [out.name for out in made.outputs] == ["action"] and len(made.members) == 2
     for count in (1, 7, 64):
         rows = observations(agents[0], count)
@@ -451,6 +473,16 @@ def test_numbers_beyond_one_are_compared_as_shares(size: float, off: float, same
     else:
         with pytest.raises(PodiumError, match="differs from Podium's"):
             export_check.compare(found, expected, space)
+
+
+def test_what_is_forbidden_widens_no_tolerance() -> None:
+    space, logits = gym.spaces.Discrete(3), np.array([[0.5, 0.2, -1e8]], np.float32)
+    expected = {"action": np.array([0]), "logits": logits}
+    assert export_check.compare(expected, expected, space) == 0
+    with pytest.raises(PodiumError, match="1 of 1 actions"):
+        export_check.compare(expected | {"action": np.array([1])}, expected, space)
+    with pytest.raises(PodiumError, match="differs from Podium's"):
+        export_check.compare(expected | {"logits": logits + np.float32([0.1, 0, 0])}, expected, space)
 
 
 def test_observations_reach_beyond_the_episodes(runs: Any) -> None:

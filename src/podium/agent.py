@@ -13,12 +13,13 @@ from gymnasium.spaces import Discrete
 from podium import entrants
 from podium import experiment as experiments
 from podium.algos.base import proposed
-from podium.core import config, hyper, tree
-from podium.core.errors import ConfigError, PodiumError
+from podium.core import config, given, hyper, tree
+from podium.core.errors import ConfigError, PodiumError, UnknownName
 from podium.core.parts import Row
 from podium.core.streams import Streams
 from podium.envs import make as envs
 from podium.envs.film import Film
+from podium.envs.settings import EnvSettings
 from podium.guests.base import Guest, is_guest
 from podium.settings import Experiment
 from podium.store import tensors
@@ -112,7 +113,8 @@ class Player:
     def evaluate(self, episodes: int = 100, env: str | None = None, seed: int = 0) -> Array:
         """Returns of whole episodes with the most likely actions, `[episodes]`.
 
-        In the run's own env, or in `env`, a Gymnasium id with the same spaces, stepped by Gymnasium itself.
+        In the run's own env, or in `env`, a Gymnasium id with the same spaces, stepped by Gymnasium itself; a game of
+        Atari is shown as the run's own was.
         """
         if episodes < 1:
             raise ConfigError("--episodes", episodes, "a whole number of at least 1")
@@ -125,7 +127,7 @@ class Player:
 
     def play(self, env: str | None = None, seed: int = 0) -> Iterator[tuple[Array, float]]:
         """One episode, a step at a time: the picture, and the return so far."""
-        film = Film(self._world(env).env)
+        film = _film(self._world(env).env)
         try:
             obs, total, done = film.world.reset(Streams(seed, [self._name])), 0.0, False
             yield film.picture(obs), total
@@ -141,24 +143,30 @@ class Player:
         own = self._experiment.env
         if env is None:
             return self._experiment
-        same = env == own.id
-        source = own.source if same and envs.source_of(own, 1) in ("atari", "envpool") else "gymnasium"
-        settings = own.model_copy(update={"id": env, "source": source, "kwargs": own.kwargs if same else {}})
+        settings = own.model_copy(update={"id": env, "source": _source(own, env)})
+        if env != own.id and settings.source == "gymnasium":
+            settings = settings.model_copy(update={"kwargs": {}})  # games of Atari all take the same
         obs, action = experiments.spaces(settings)
-        if (obs.shape, obs.dtype, action) != (self.obs_space.shape, self.obs_space.dtype, self.action_space):
-            theirs = f"observations {self.obs_space.shape} {self.obs_space.dtype} and actions {self.action_space}"
-            raise ConfigError("--env", env, f"an env with {theirs}; this one has {obs.shape} {obs.dtype} and {action}")
+        if (seen(obs), action) != (seen(self.obs_space), self.action_space):
+            theirs, these = (" ".join(map(str, seen(space))) for space in (self.obs_space, obs))
+            allowed = f"an env with observations {theirs} and actions {self.action_space}"
+            raise ConfigError("--env", env, f"{allowed}; this one has {these} and {action}")
         return self._experiment.model_copy(update={"env": settings})
 
     def _rows(self, obs: Any) -> tuple[Array, bool]:
         """Observations as `[B, *O]`, and whether there was but one."""
         obs, shape = obs.cpu().numpy() if isinstance(obs, torch.Tensor) else obs, self.obs_space.shape or ()
+        source = getattr(self.obs_space, "source", self.obs_space)
         if isinstance(self.obs_space, Row):
-            if (found := self.obs_space.rows(obs)) is not None:
+            found = given.rows(self.obs_space, obs)
+            if found is not None:
                 return found
-            if isinstance(obs, dict) or np.asarray(obs).dtype.kind in "iuO":
-                raise PodiumError(f"obs: {obs} is not in {self.obs_space.source}")
-        x = np.asarray(obs)
+        try:
+            x = np.asarray(obs)
+        except ValueError as error:  # parts of several lengths
+            raise PodiumError(f"obs: {obs} is not in {source}") from error
+        if isinstance(self.obs_space, Row) and x.dtype.kind in "iuO":
+            raise PodiumError(f"obs: {obs} is not in {source}")
         single = x.shape == shape
         if not single and (x.ndim != len(shape) + 1 or x.shape[1:] != shape):
             allowed = f"one observation {list(shape)} or a batch [B{''.join(f', {n}' for n in shape)}]"
@@ -166,6 +174,29 @@ class Player:
         if x.dtype.kind not in "biuf":
             raise PodiumError(f"obs: {x.dtype} is not allowed; numbers are")
         return np.ascontiguousarray((x[None] if single else x).astype(self.obs_space.dtype, copy=False)), single
+
+
+def seen(space: Any) -> tuple[Any, ...]:
+    """What observations have in common that a member can act on: shape and type, and what a row is made from."""
+    return (space.shape, space.dtype, space.source) if isinstance(space, Row) else (space.shape, space.dtype)
+
+
+def _source(own: EnvSettings, env: str) -> str:
+    """Where another env than one's own comes from: Gymnasium, unless only another source shows it in the same way."""
+    source = envs.source_of(own, 1)
+    if env == own.id and source in ("atari", "envpool"):
+        return own.source
+    auto = own.model_copy(update={"id": env, "source": "auto"})
+    return "auto" if source == "atari" and envs.source_of(auto, 1) == "atari" else "gymnasium"
+
+
+def _film(env: EnvSettings) -> Film:
+    try:
+        return Film(env)
+    except UnknownName as error:
+        if env.source != "envpool":
+            raise
+        raise PodiumError(f"{env.id}: EnvPool's envs cannot be drawn, and Gymnasium has none of this name") from error
 
 
 class Agent(Player):

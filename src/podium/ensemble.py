@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from gymnasium.spaces import Box
 from torch import Tensor
 
 from podium import experiment as experiments
-from podium.agent import Agent, Player, load
+from podium.agent import Agent, Player, load, seen
 from podium.algos.base import Algorithm, proposed
 from podium.core import tree
 from podium.core.errors import ConfigError, PodiumError
 from podium.core.streams import generator
 from podium.ops import combine
+from podium.ops.actions import ToEnv, dtype_of
 from podium.store.run import Run
 
 HOWS = ("average", "vote", "mixture")
@@ -85,7 +84,7 @@ class Ensemble(Player):
         self._stacks = [_stack(group) for group in self._groups]
         self._box, self._sizes = isinstance(self.action_space, Box), combine.sizes_of(self.action_space)
         self.how = ("average" if self._box else "mixture") if how is None else how
-        self._for_box = for_env(self.action_space)
+        self._bounded = ToEnv(self.action_space)
         self._random = generator(self._experiment.seed, "ensemble")
         self._check()
 
@@ -115,8 +114,8 @@ class Ensemble(Player):
 
     def _mean(self, told: Told) -> Tensor:
         """Of the actions as the env takes them: within its bounds."""
-        actions = torch.cat([self._for_box(part["action"]) for part in told])
-        return actions.mean(0, dtype=_exact(self.action_space))
+        actions = torch.cat([self._bounded(part["action"]) for part in told])
+        return actions.mean(0, dtype=self._bounded.exact)
 
     def _densest(self, told: Told) -> Tensor:
         mean, std, action = (torch.cat([part[name] for part in told]) for name in ("mean", "std", "action"))
@@ -163,7 +162,7 @@ class Ensemble(Player):
             raise ConfigError("how", "vote", "average or mixture: actions in a Box are no choices to vote on")
         if self.how == "vote" or (self._box and self.how == "average"):
             return
-        zeros = torch.zeros(1, *(self.obs_space.shape or ()), dtype=dtype_of(self.obs_space))
+        zeros = torch.zeros(1, *(self.obs_space.shape or ()), dtype=dtype_of(self.obs_space.dtype))
         useful = ("mean",) if self._box else ("logits", "values")
         kinds = [next((name for name in useful if name in part), None) for part in self._ask(zeros)]
         for group, kind in zip(self._groups, kinds, strict=True):
@@ -178,10 +177,10 @@ class Ensemble(Player):
 
 def _same_spaces(one: Agent, other: Agent) -> None:
     """Refuse an agent that sees or does something else."""
-    spaces = [(a.obs_space.shape, a.obs_space.dtype, a.action_space) for a in (one, other)]
+    spaces = [(seen(a.obs_space), a.action_space) for a in (one, other)]
     if spaces[0] != spaces[1]:
         names = [f"member {a.member} of {a.env}" for a in (one, other)]
-        told = [f"observations {shape} {dtype} and actions {action}" for shape, dtype, action in spaces]
+        told = [f"observations {' '.join(map(str, obs))} and actions {action}" for obs, action in spaces]
         raise ConfigError("members", names[1], f"the spaces of {names[0]}: {told[0]}; this one has {told[1]}")
 
 
@@ -208,25 +207,3 @@ def _stack(group: Sequence[Agent]) -> Algorithm:
     stack = experiments.build_single(group[0]._experiment, len(group))
     tree.copy(stack.learnt(), tree.stack([agent._algorithm.learnt() for agent in group]))
     return stack
-
-
-# ---- actions as the env takes them
-
-
-def for_env(space: Any) -> Callable[[Tensor], Tensor]:
-    """From an algorithm's action `[..., *A]` to what the env takes, as `Agent.act` has it."""
-    if not isinstance(space, Box):
-        start = torch.as_tensor(space.start)
-        return lambda action: action + start
-    exact, dtype = _exact(space), dtype_of(space)
-    low, high = (torch.as_tensor(bound).to(exact) for bound in (space.low, space.high))
-    return lambda action: action.to(exact).clamp(low, high).to(dtype)
-
-
-def _exact(space: Any) -> torch.dtype:
-    """What numbers of a Box are reckoned in."""
-    return torch.from_numpy(np.empty(0, np.result_type(np.float32, space.dtype))).dtype
-
-
-def dtype_of(space: Any) -> torch.dtype:
-    return torch.from_numpy(np.empty(0, space.dtype)).dtype

@@ -23,7 +23,7 @@ from podium.algos.td3 import TD3
 from podium.core import config, hyper, machine
 from podium.core.errors import ConfigError, PodiumError, UnknownName
 from podium.core.imports import named
-from podium.core.parts import parts_of
+from podium.core.parts import MASK, parts_of
 from podium.core.spec import Spec
 from podium.core.streams import Streams, generator
 from podium.core.tree import Tree
@@ -54,6 +54,8 @@ ALGORITHMS: dict[str, type[Any]] = {
     "sac-discrete": DiscreteSAC,
     "redq": REDQ,
 }
+MASKED = ("ppo", "a2c", "dqn", "sac-discrete")
+"""Those that obey an action mask; algorithms of a user's see to it themselves."""
 REPLAYED: dict[str, type[config.Section]] = {"critic": CriticSettings, "replay": ReplaySettings}
 """Sections that only learners with a replay have."""
 GUESTS = {"sb3-ppo": "podium.guests.sb3:SB3PPO"}
@@ -124,6 +126,7 @@ def check(experiment: Experiment) -> None:
         of_space(spec.action)
     elif hasattr(cls, "env"):
         _check_unseen(env, experiment.algo.name, cls.env)
+    _check_mask(env, experiment.algo.name, spec)
     experiment.algo.check(spec)
     _check_dead(experiment)
     if isinstance(experiment.algo, OffPolicySettings):
@@ -138,6 +141,24 @@ def _check_unseen(env: EnvSettings, guest: str, known: Sequence[str]) -> None:
         value, default = getattr(env, name), field.get_default(call_default_factory=True)
         if name not in known and value != default:
             raise ConfigError(f"env.{name}", value, f"leave it out: {guest} makes its envs itself")
+
+
+def _check_mask(env: EnvSettings, algo: str, spec: Spec) -> None:
+    """Refuse an action mask that would not be obeyed, or not as it is meant."""
+    masks, action = [part for part in parts_of(spec.obs) if part.mask], spec.action
+    if not masks:
+        return
+    if len(masks) > 1:
+        raise ConfigError("env.id", env.id, f"one {MASK} in its observations, not {', '.join(m.name for m in masks)}")
+    if not isinstance(action, gym.spaces.Discrete):
+        raise ConfigError("env.id", env.id, f"an {MASK} is for Discrete actions, and these are {action}")
+    if masks[0].size != action.n:
+        raise ConfigError("env.id", env.id, f"an {MASK} of a number for each action, {action.n}, not {masks[0].size}")
+    if algo not in MASKED and ":" not in algo:
+        raise ConfigError("algo.name", algo, f"{', '.join(MASKED)}: only these obey the {MASK} of {env.id}")
+    if env.sticky:
+        allowed = f"0 where observations hold an {MASK}: the action before may be forbidden now"
+        raise ConfigError("env.sticky", env.sticky, allowed)
 
 
 def has_replay(name: object) -> bool:

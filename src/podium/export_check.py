@@ -14,7 +14,7 @@ from podium import experiment as experiments
 from podium.agent import Player
 from podium.core.errors import PodiumError
 from podium.core.streams import Streams
-from podium.ops.combine import sizes_of
+from podium.ops.combine import forbidden, sizes_of
 
 Array = np.ndarray[Any, Any]
 Outputs = Callable[[Tensor], dict[str, Tensor]]
@@ -93,7 +93,8 @@ def compare(found: dict[str, Array], expected: dict[str, Array], space: gym.Spac
 
 
 def _limit(*numbers: Array) -> float:
-    return TOLERANCE * max(1.0, *(float(np.abs(x).max()) for x in numbers))
+    """By the largest number that there is; what an action mask forbids is none."""
+    return TOLERANCE * max(1.0, *(float(np.abs(x).max(where=~forbidden(x), initial=0)) for x in numbers))
 
 
 def _tied(expected: dict[str, Array], space: gym.Space[Any]) -> Array:

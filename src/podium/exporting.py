@@ -22,8 +22,9 @@ from torch import Tensor, nn
 from podium import __version__
 from podium.agent import Agent, Player, load
 from podium.core.errors import ConfigError, MissingExtra, PodiumError
-from podium.ensemble import Ensemble, best, dtype_of, for_env
+from podium.ensemble import Ensemble, best
 from podium.export_check import Outputs, check, reason
+from podium.ops.actions import ToEnv, dtype_of
 from podium.store import files
 
 OPSET = 18  # what torch's exporter is written in; onnxruntime reads it since 1.14
@@ -128,7 +129,7 @@ def _about(agents: Sequence[Agent]) -> dict[str, str]:
 
 def _outputs(player: Player) -> Outputs:
     """The action as the env takes it, and what else is told: `logits`, `mean` and `std`, or `probabilities`."""
-    to_env = for_env(player.action_space)
+    to_env = ToEnv(player._actions.source)
 
     def outputs(obs: Tensor) -> dict[str, Tensor]:
         told = player.decide(obs)
@@ -151,7 +152,7 @@ class _Traced(nn.Module):
 @torch.no_grad()
 def _model(outputs: Outputs, space: gym.Space[Any]) -> Any:
     """The graph for any number of observations, with nothing in it of the machine it was made on."""
-    obs = torch.zeros(2, *(space.shape or ()), dtype=dtype_of(space))
+    obs = torch.zeros(2, *(space.shape or ()), dtype=dtype_of(space.dtype))
     names, shapes = list(outputs(obs)), {"obs": {0: torch.export.Dim.DYNAMIC}}
     try:
         with _quiet():

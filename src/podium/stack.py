@@ -11,8 +11,9 @@ from torch import Tensor
 
 from podium import experiment as experiments
 from podium.compose import compose
-from podium.core import machine, tree
-from podium.core.errors import CheckpointError, PodiumError
+from podium.core import given, machine, tree
+from podium.core.errors import CheckpointError, ConfigError, PodiumError
+from podium.core.parts import Row
 from podium.core.streams import Streams
 from podium.envs import make as envs
 from podium.replay.rollout import Rollout
@@ -26,11 +27,15 @@ class Stack:
     """`train.members` agents with `env.num` envs each, made of the words that `podium train` takes.
 
     What belongs to one step is `[M, E, ...]`, or flat `[M * E, ...]`, member after member, as a vector env has it.
-    In turn: `act`, step your envs, `store`; when `ready`, `learn`. Spaces are those of `env.id`.
+    In turn: `act`, step your envs, `store`; when `ready`, `learn`. Spaces are those of `env.id`; with env.frame_stack
+    and env.time_aware your envs show what these ask for. Observations that are no Box may be lists of the envs' own.
     """
 
     def __init__(self, *words: str) -> None:
         self.experiment = experiment = experiments.validate(compose(words))
+        for name in ("sticky", "time_limit"):
+            if value := getattr(experiment.env, name):
+                raise ConfigError(f"env.{name}", value, "leave it out: your own loop steps the envs")
         experiments.fit_replays([experiment])
         machine.keep_memory()
         machine.use_threads(experiments.threads(experiment))
@@ -52,12 +57,11 @@ class Stack:
 
     def act(self, obs: Any, explore: bool = True) -> Array:
         """Actions for `obs`, as the envs take them: sampled and remembered for `store`, or the most likely ones."""
-        x = self._tensor("obs", obs, self._shape, self.obs_space.dtype)
+        x, flat = self._seen("obs", obs)
         out, carry = self.algorithm.act(x, self._carry, explore=explore)
         action = out["action"]
         if explore:
             self._pending, self._carry = {"obs": x, **out}, carry
-        flat = np.ndim(obs) == len(self._shape) + 1
         taken = self._actions.to_env(action.flatten(0, 1).cpu().numpy())
         return taken if flat else taken.reshape(self.members, self.envs, *taken.shape[1:])
 
@@ -65,6 +69,7 @@ class Stack:
         """What the last actions brought. `last` is the observation they truly led to, before any reset.
 
         Where an episode terminated nothing is expected after it; where it was truncated, the value of `last` is.
+        Rewards are scaled and clipped as env.reward_scale and env.reward_clip say.
         """
         if self._pending is None or self.ready:
             raise PodiumError(f"store: call {'learn' if self.ready else 'act'} first")
@@ -75,10 +80,10 @@ class Stack:
         self._rollout.write(
             self._filled,
             **pending,
-            reward=self._tensor("reward", reward, (), np.float32),
+            reward=self._reward(reward),
             terminated=over,
             truncated=cut,
-            last=self._tensor("last", last, self._shape, self.obs_space.dtype),
+            last=self._seen("last", last)[0],
         )
         self._filled += 1
         self.steps += self.envs
@@ -144,10 +149,40 @@ class Stack:
             "carry": self._carry,
         }
 
-    def _tensor(self, name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Tensor:
-        """`[M, E, *shape]`, copied."""
-        x = np.asarray(value, dtype)
+    def _reward(self, reward: Any) -> Tensor:
+        env = self.experiment.env
+        x = self._tensor("reward", reward, (), np.float32) * env.reward_scale
+        return x if env.reward_clip is None else x.clamp_(-env.reward_clip, env.reward_clip)
+
+    def _seen(self, name: str, obs: Any) -> tuple[Tensor, bool]:
+        """Observations as `[M, E, *O]`, and whether they were given flat."""
+        space = self.obs_space
+        if isinstance(space, Row) and not (isinstance(obs, np.ndarray) and obs.dtype.kind == "f"):
+            for flat, each in ((True, obs), (False, _joined(obs))):
+                found = given.rows(space, each)
+                if found is not None and not found[1]:
+                    return self._tensor(name, found[0] if flat else found[0].reshape(len(obs), -1, *self._shape)), flat
+        x = self._tensor(name, obs)
+        return x, np.ndim(obs) == len(self._shape) + 1
+
+    def _tensor(self, name: str, value: Any, shape: tuple[int, ...] | None = None, dtype: Any = None) -> Tensor:
+        """`[M, E, *shape]`, copied; as observations are, unless told."""
+        shape, dtype = (self._shape, self.obs_space.dtype) if shape is None else (shape, dtype)
+        allowed = f"{[self.members, self.envs, *shape]} or {[self.members * self.envs, *shape]}"
+        try:
+            x = np.asarray(value, dtype)
+        except (TypeError, ValueError) as error:
+            source = getattr(self.obs_space, "source", None)
+            more = f", or a list of {self.members * self.envs} of {source}" if source and shape == self._shape else ""
+            raise PodiumError(f"{name}: numbers of the shape {allowed} are allowed{more} ({error})") from error
         if x.shape not in ((self.members, self.envs, *shape), (self.members * self.envs, *shape)):
-            allowed = f"{[self.members, self.envs, *shape]} or {[self.members * self.envs, *shape]}"
             raise PodiumError(f"{name}: shape {list(x.shape)} is not allowed; {allowed}")
         return torch.tensor(x, device=self._device).view(self.members, self.envs, *shape)
+
+
+def _joined(obs: Any) -> list[Any] | None:
+    """What is listed by members, member after member."""
+    listed = isinstance(obs, list | tuple) or (isinstance(obs, np.ndarray) and obs.ndim > 1)
+    if not listed or not all(isinstance(member, list | tuple | np.ndarray) for member in obs):
+        return None
+    return [one for member in obs for one in member]

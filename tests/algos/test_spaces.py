@@ -16,8 +16,9 @@ from gymnasium import spaces
 
 import podium
 from podium import experiment as experiments
+from podium.agent import Player
 from podium.compose import compose
-from podium.core.errors import PodiumError
+from podium.core.errors import ConfigError, PodiumError
 
 Box, Dict, Discrete = spaces.Box, spaces.Dict, spaces.Discrete
 IMAGE = Box(0, 255, (12, 12, 3), np.uint8)
@@ -81,6 +82,24 @@ class World(gym.Env[Any, Any]):
         return self._obs(), reward, True, False, {}
 
 
+class Misled(World):
+    """A mask that does not go with the actions, or several."""
+
+    def __init__(self, size: int = 4, actions: str = "discrete", twice: bool = False) -> None:
+        super().__init__()
+        mask = {"action_mask": Box(0, 1, (size,), np.int8)}
+        inner = {"inner": Dict({**mask, "sign": Box(-1, 1, (1,))})} if twice else {"sign": Box(-1, 1, (1,))}
+        self.observation_space = Dict({**mask, **inner})
+        kinds = {"discrete": Discrete(4), "multi": spaces.MultiDiscrete([2, 2]), "box": Box(-1, 1, (4,))}
+        self.action_space = kinds[actions]
+
+    def _obs(self) -> Any:
+        return self.observation_space.sample()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self._obs(), 0.0, True, False, {}
+
+
 class Masked(World):
     """Of four actions one is right, one wrong, and two are forbidden: taking one of those is an error."""
 
@@ -138,6 +157,31 @@ def test_forbidden_actions_are_never_taken(algo: str) -> None:
     assert min(learnt("env=algos.test_spaces:Masked", plan=plan, rounds=rounds)) > 0.95
 
 
+SAC = ("sac", *REPLAY[:-5], "env.num=4")
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ((*PPO, "env.kwargs.actions=box"), "env.id: .* an action_mask is for Discrete actions, and these are Box"),
+        ((*PPO, "env.kwargs.actions=multi"), "env.id: .* for Discrete actions, and these are MultiDiscrete"),
+        ((*SAC, "env.kwargs.actions=box"), "env.id: .* for Discrete actions"),
+        ((*PPO, "env.kwargs.size=5"), "env.id: .* an action_mask of a number for each action, 4, not 5"),
+        ((*PPO, "env.kwargs.twice=true"), "env.id: .* one action_mask in its observations, not action_mask, inner"),
+        (SAC, "algo.name: 'sac' is not allowed; ppo, a2c, dqn, sac-discrete: only these obey"),
+        ((*PPO, "env.sticky=0.25"), "env.sticky: 0.25 is not allowed; 0 where observations hold an action_mask"),
+        ((*PPO, "algo=podium.algos.ppo:PPO", "env.kwargs.size=3"), "env.id: .* a number for each action, 4, not 3"),
+    ],
+)
+def test_a_mask_that_would_not_be_obeyed_is_refused(plan: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        experiments.validate(compose((*plan, "env=algos.test_spaces:Misled")))
+
+
+def test_an_algorithm_of_a_users_sees_to_masks_itself() -> None:
+    experiments.validate(compose((*PPO, "algo=podium.algos.ppo:PPO", "env=algos.test_spaces:Misled")))
+
+
 @pytest.mark.parametrize("shown", ["image", "dict-of-one-image", "dict-with-image", "nested"])
 @pytest.mark.parametrize("algo", ["dqn", "sac-discrete"])
 def test_what_learners_with_a_replay_see(algo: str, shown: str) -> None:
@@ -154,8 +198,55 @@ def test_an_agent_takes_the_envs_own_observations_and_gives_its_own_actions(tmp_
     obs, _ = world.reset(seed=0)
     assert world.action_space.contains(agent.act(obs))
     assert agent.act([obs, obs]).shape == (2, 2)
-    with pytest.raises(PodiumError, match="is not in Dict"):
-        agent.act({"a": 3})
+    exact = {"a": (obs["a"][0], np.float64([0, 0])), "b": obs["b"]}
+    np.testing.assert_array_equal(agent.act(exact), agent.act(obs))
+    assert agent.act([exact, obs]).shape == (2, 2)
+    for wrong in ({"a": 3}, {"a": (4, np.zeros(3)), "b": obs["b"]}, (np.zeros(2), np.zeros(3))):
+        with pytest.raises(PodiumError, match="is not in Dict"):
+            agent.act(wrong)
+
+
+class Pair(World):
+    """Parts of a Tuple, or in another order, or of a Dict: rows of one length."""
+
+    def __init__(self, order: str = "ab") -> None:
+        super().__init__()
+        parts = {"a": Box(-1, 1, (1,)), "b": Box(-1, 1, (2,))}
+        self.observation_space = Dict(parts) if order == "dict" else spaces.Tuple([parts[name] for name in order])
+
+    def _obs(self) -> Any:
+        return self.observation_space.sample()
+
+
+class Swapped(Pair):
+    def __init__(self) -> None:
+        super().__init__("ba")
+
+
+class Named(Pair):
+    def __init__(self) -> None:
+        super().__init__("dict")
+
+
+def test_parts_of_a_tuple_may_have_any_precision_and_an_order_that_counts(tmp_path: Any) -> None:
+    short = ("stop.steps=512", "eval.every=512", "eval.episodes=2")
+    podium.train(*PPO[:-1], "env=algos.test_spaces:Pair", *short, out=tmp_path / "run")
+    agent = podium.load(tmp_path / "run")
+    one, exact = (np.float32([0.5]), np.float32([-1, 0.25])), (np.array([0.5]), np.array([-1, 0.25]))
+    assert agent.act(exact) == agent.act(one) == agent.act(([0.5], [-1.0, 0.25]))
+    np.testing.assert_array_equal(agent.act([exact, exact]), agent.act([one, one]))
+    with pytest.raises(PodiumError, match=r"obs: .* is not in Tuple"):
+        agent.act((np.zeros(2), np.zeros(3)))
+    assert len(agent.evaluate(2, env="algos.test_spaces:Pair")) == 2
+    for other in ("Swapped", "Named"):
+        with pytest.raises(ConfigError, match=r"--env: .*an env with observations .* Tuple.*; this one has"):
+            agent.evaluate(2, env=f"algos.test_spaces:{other}")
+
+
+def test_ragged_numbers_are_named() -> None:
+    player = Player(experiments.validate(compose((*PPO, "CartPole-v1"))), "nobody")
+    with pytest.raises(PodiumError, match=r"obs: .* is not in Box"):
+        player.act([[0.0, 1.0], [2.0]])
 
 
 def test_images_stay_bytes_until_the_network(tmp_path: Any) -> None:

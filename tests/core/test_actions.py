@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import Space, spaces
 
 from podium.core.actions import Actions
+from podium.ops.actions import ToEnv
 
 CASES: list[tuple[Space, Space, list, list]] = [
     (spaces.Discrete(3, start=-1), spaces.Discrete(3, start=-1), [0, 2], [-1, 1]),
@@ -27,6 +29,10 @@ def test_a_space(source: Space, seen: Space, chosen: list, expected: list) -> No
     out = actions.to_env(np.array(chosen))
     assert out.tolist() == expected and out.shape[1:] == (source.shape or ())
     assert all(source.contains(a if a.shape else a[()]) for a in out if np.isfinite(a).all())
+    tensors = ToEnv(source)(torch.tensor(chosen))
+    np.testing.assert_array_equal(tensors.numpy(), out)
+    assert tensors.dtype == torch.from_numpy(out).dtype
+    assert torch.equal(ToEnv(source)(torch.tensor([chosen, chosen]))[1], tensors), "with any axes before"
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,14 @@ import pytest
 import torch
 
 import podium
+from podium import experiment as experiments
+from podium.agent import Player
+from podium.compose import compose
 from podium.core.errors import ConfigError
 from podium.core.parts import parts_of
 from podium.core.streams import Streams
 from podium.envs.from_atari import FromAtari, game_of
-from podium.envs.make import describe
+from podium.envs.make import describe, source_of
 from worlds import make, settings
 
 
@@ -92,3 +95,14 @@ def test_colours_are_channels() -> None:
         make("ALE/Pong-v5", 1, 1, kwargs={"stack_num": 90})
     with pytest.raises(ConfigError, match=r"env.measures: .*env.source=gymnasium"):
         make("ALE/Pong-v5", 1, 1, measures=["lives"])
+
+
+def test_another_game_is_shown_as_the_own_one_was() -> None:
+    words = ("ALE/Pong-v5", "ppo", "env.kwargs.img_height=40", "env.kwargs.img_width=40")
+    player = Player(experiments.validate(compose(words)), "nobody")
+    world = player._world("ALE/SpaceInvaders-v5").env
+    assert source_of(world, 1) == "atari" and describe(world)[0].shape == (4, 40, 40)
+    with pytest.raises(ConfigError, match=r"--env: 'ALE/Breakout-v5'.*Discrete\(6\); this one has .*Discrete\(4\)"):
+        player._world("ALE/Breakout-v5")
+    with pytest.raises(ConfigError, match=r"--env: 'CartPole-v1'"):
+        player._world("CartPole-v1")

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from gymnasium import Space
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 import podium
+from podium.core.errors import ConfigError
 from podium.core.streams import Streams
 from podium.envs.base import VecEnv
+from podium.envs.batch import Batch
 
 GUIDE = Path(__file__).parents[2] / "docs" / "vectorised.md"
 
@@ -53,6 +57,29 @@ def test_nothing_is_copied(walk: Path) -> None:
     env.advance = lambda action: given.append(advance(action)) or given[-1]  # type: ignore[attr-defined, func-returns-value]
     step = env.step(torch.zeros(2, 3, dtype=torch.int64))
     assert step.obs.data_ptr() == given[0][0].data_ptr() and step.last.data_ptr() == given[0][4].data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("space", "chosen", "taken"),
+    [
+        (Discrete(3, start=5), [[0, 2]], [5, 7]),
+        (MultiDiscrete([2, 3], start=[5, -1]), [[[0, 2], [1, 0]]], [[5, 1], [6, -1]]),
+        (Box(-1, 2, (1,)), [[[3.0], [torch.nan]]], [[2.0], [0.0]]),
+        (Box(-torch.inf, torch.inf, (1,)), [[[torch.inf], [1.0]]], [[torch.inf], [1.0]]),
+    ],
+    ids=str,
+)
+def test_actions_are_counted_as_the_space_does(space: Space, chosen: list, taken: list) -> None:
+    env = Batch(1, 2)
+    env.action_space = space
+    assert env.chosen(torch.tensor(chosen)).tolist() == taken
+
+
+def test_actions_that_nobody_supports_are_named() -> None:
+    env = Batch(1, 1)
+    env.action_space = Box(0, 3, (1,), int)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"env.id: 'Batch' is not allowed; its actions are .*of floats can be used"):
+        env.chosen(torch.zeros(1, 1, 1))
 
 
 def test_it_learns(walk: Path, tmp_path: Path) -> None:

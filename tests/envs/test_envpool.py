@@ -16,7 +16,10 @@ from torch import Tensor
 
 import podium
 from envs import test_contract as contract
-from podium.core.errors import ConfigError, MissingExtra, UnknownName
+from podium import experiment as experiments
+from podium.agent import Player
+from podium.compose import compose
+from podium.core.errors import ConfigError, MissingExtra, PodiumError, UnknownName
 from podium.core.parts import Row, parts_of
 from podium.core.streams import Streams
 from podium.envs import from_envpool
@@ -255,3 +258,9 @@ def test_a_run_with_it(tmp_path: Path) -> None:
     assert agent.obs_space.shape == (8,) and len(agent.evaluate(4)) == 4
     with pytest.raises(ConfigError, match=r"env.measures.*env.source=gymnasium"):
         podium.train(*words, "env.measures=[x]", out=tmp_path / "other")
+
+
+def test_what_only_envpool_has_cannot_be_drawn() -> None:
+    player = Player(experiments.validate(compose(("env=Catch-v0", "ppo", "env.source=envpool"))), "nobody")
+    with pytest.raises(PodiumError, match=r"Catch-v0: EnvPool's envs cannot be drawn, and Gymnasium has none"):
+        next(player.play())

@@ -77,6 +77,17 @@ class Gated(gym.Env[Any, Any]):
         return np.zeros(2, np.float32), 1.0, self.n == 4, False, self._info()
 
 
+class Silent(Gated):
+    """Says nothing of what is allowed once an episode is over; one that is `cut` is truncated."""
+
+    def __init__(self, cut: bool = False) -> None:
+        self.cut = cut
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, reward, over, _, info = super().step(action)
+        return obs, reward, over and not self.cut, over and self.cut, {} if over else info
+
+
 def test_frames_and_time_are_gymnasiums() -> None:
     plan = {"frame_stack": 3, "time_aware": True, "time_limit": 15}
     ours = make("CartPole-v1", 1, 1, "gymnasium", **plan)
@@ -196,6 +207,19 @@ def test_a_mask_in_info_is_obeyed(source: str) -> None:
     for _ in range(12):  # the env raises at any other action
         seen = env.step(seen[..., place.first : place.first + place.size].argmax(-1)).obs
     env.close()
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_all_is_allowed_once_an_episode_is_over(cut: bool) -> None:
+    env = make("envs.test_wrappers:Silent", 1, 1, action_mask="info", kwargs={"cut": cut})
+    place = next(part for part in parts_of(env.obs_space) if part.mask)
+    mask = slice(place.first, place.first + place.size)
+    seen = env.reset(Streams(0, [0]))
+    for _ in range(4):
+        step = env.step(seen[..., mask].argmax(-1))
+        seen = step.obs
+    assert bool(step.truncated if cut else step.terminated)
+    assert step.last[0, 0, mask].tolist() == [1, 1, 1] and step.obs[0, 0, mask].sum() == 1
 
 
 def test_taxi_learns_with_its_mask(tmp_path: Any) -> None:

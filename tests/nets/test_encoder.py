@@ -12,8 +12,9 @@ from podium.core.errors import ConfigError
 from podium.core.parts import Row
 from podium.core.streams import Streams
 from podium.nets.conv import NATURE, Conv
-from podium.nets.encoder import FORBIDDEN, Encoder, Mask
+from podium.nets.encoder import Encoder, Mask
 from podium.nets.settings import NetSettings
+from podium.ops.combine import FORBIDDEN
 
 
 def images(members: int, count: int, *shape: int) -> Tensor:

@@ -79,6 +79,18 @@ def test_the_mean_of_standardised_values(sizes: list[int]) -> None:
     torch.testing.assert_close(combine.standardise(scaled, sizes), found, atol=1e-3, rtol=0)
 
 
+def test_forbidden_values_are_left_out_and_stay_forbidden() -> None:
+    x, no = logits([4, 3], 4), combine.FORBIDDEN
+    masked = x.clone()
+    masked[..., [1, 3, 6]] = no
+    found = combine.standardise(masked, [4, 3])
+    assert combine.forbidden(found)[..., [1, 3, 6]].all()
+    alone = combine.standardise(x[..., [0, 2, 4, 5]], [2, 2])
+    torch.testing.assert_close(found[..., [0, 2, 4, 5]], alone)
+    all_but_one = combine.standardise(torch.tensor([[no, 3.0, no]]), [3])
+    assert combine.choose(all_but_one, [3]).tolist() == [[1]]
+
+
 @sized
 def test_a_vote(sizes: list[int]) -> None:
     x = logits(sizes, 3)

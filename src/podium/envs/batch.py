@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
 from gymnasium import Space
-from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from podium.core.errors import PodiumError
+from podium.core.errors import ConfigError, PodiumError
 from podium.core.spec import Episode, Step
 from podium.core.streams import Streams
 from podium.core.tree import Tree
+from podium.ops.actions import ToEnv
 
 Outcome = tuple[Any, Any, Any, Any, Any]
 """obs, reward, terminated, truncated, last: tensors on the batch's device, or numpy arrays; `[N, ...]` each."""
@@ -40,7 +41,8 @@ class Batch:
     def advance(self, action: Any) -> Outcome:
         """Step all envs and reset those that ended. `last` is what the actions led to, before any reset.
 
-        `action` is `[N]` for Discrete, counted as the space does, or `[N, *A]` for Box, within its bounds.
+        `action` is `[N]` for Discrete or `[N, *A]` for MultiDiscrete, counted as the space does, or `[N, *A]` for Box,
+        within its bounds.
         """
         raise NotImplementedError
 
@@ -59,15 +61,14 @@ class Batch:
 
     def chosen(self, action: Tensor) -> Any:
         """`[M, E, ...]` as members choose -> `[N, ...]` as `advance` takes it."""
-        action = action.detach().flatten(0, 1)
-        if isinstance(self.action_space, Discrete):
-            return action + int(self.action_space.start)
-        if isinstance(self.action_space, Box):
-            low, high = (
-                torch.as_tensor(x, device=self.device) for x in (self.action_space.low, self.action_space.high)
-            )
-            return action.nan_to_num().clamp(low, high)
-        return action
+        return self._to_env(action.detach().flatten(0, 1))
+
+    @cached_property
+    def _to_env(self) -> ToEnv:
+        try:
+            return ToEnv(self.action_space, self.device)
+        except TypeError as error:
+            raise ConfigError("env.id", type(self).__name__, f"its actions are {error}") from error
 
     def _tensor(self, x: Any) -> Tensor:
         rows: Tensor = torch.as_tensor(x, device=self.device)

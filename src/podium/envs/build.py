@@ -76,13 +76,17 @@ def _build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.
 
 
 class Masked(gym.Wrapper[Any, Any, Any, Any]):
-    """Observations with the actions that are allowed, which the env puts into `info`, beside them."""
+    """Observations with the actions that are allowed, which the env puts into `info`, beside them.
+
+    At the end of an episode it need not: nothing is done any more, and all are.
+    """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         if not isinstance(env.action_space, Discrete):
             raise ConfigError("env.action_mask", "info", f"for Discrete actions, and these are {env.action_space}")
         mask = Box(0, 1, (int(env.action_space.n),), np.int8)
+        self._all = np.ones(mask.shape, np.int8)
         self.observation_space = Dict({"obs": env.observation_space, MASK: mask})
 
     def reset(self, **how: Any) -> tuple[Any, dict[str, Any]]:
@@ -91,7 +95,8 @@ class Masked(gym.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return self._with(obs, info), reward, terminated, truncated, info
+        known = info if MASK in info or not (terminated or truncated) else {MASK: self._all}
+        return self._with(obs, known), reward, terminated, truncated, info
 
     def _with(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
         if MASK not in info:

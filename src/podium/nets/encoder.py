@@ -13,10 +13,8 @@ from podium.core.parts import Part, Row, parts_of
 from podium.core.streams import Generators
 from podium.nets.conv import Conv
 from podium.nets.settings import NetSettings
+from podium.ops.combine import FORBIDDEN
 from podium.ops.norm import numbers
-
-FORBIDDEN = -1e8
-"""A logit that is never drawn; times a probability of 0 it is still a number."""
 
 
 class Encoder:

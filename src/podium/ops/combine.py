@@ -15,6 +15,8 @@ from gymnasium.spaces import Box, MultiDiscrete
 from torch import Tensor
 
 Sizes = Sequence[int]
+FORBIDDEN = -1e8
+"""A logit that is never drawn; times a probability of 0 it is still a number."""
 
 
 def sizes_of(space: Any) -> list[int]:
@@ -46,9 +48,25 @@ def softmax(logits: Tensor, sizes: Sizes) -> Tensor:
 
 
 def standardise(values: Tensor, sizes: Sizes) -> Tensor:
-    """Values within each choice with mean 0 and deviation 1: members may have other scales. `[..., S]` -> `[..., S]`"""
-    parts = [part - part.mean(-1, keepdim=True) for part in values.split(list(sizes), -1)]
-    return torch.cat([part / (part.square().mean(-1, keepdim=True).sqrt() + 1e-8) for part in parts], -1)
+    """Values within each choice with mean 0 and deviation 1: members may have other scales. `[..., S]` -> `[..., S]`
+
+    Forbidden options count for neither, and stay forbidden.
+    """
+    return torch.cat([_standard(part) for part in values.split(list(sizes), -1)], -1)
+
+
+def _standard(values: Tensor) -> Tensor:
+    out: Tensor = forbidden(values)
+    count = (~out).sum(-1, keepdim=True).clamp(min=1)
+    mean = values.masked_fill(out, 0).sum(-1, keepdim=True) / count
+    off = (values - mean).masked_fill(out, 0)
+    deviation = (off.square().sum(-1, keepdim=True) / count).sqrt()
+    return (off / (deviation + 1e-8)).masked_fill(out, FORBIDDEN)
+
+
+def forbidden(scores: Any) -> Any:
+    """Which options an action mask has taken away; of a tensor or an array."""
+    return scores <= FORBIDDEN / 2
 
 
 def one_hot(action: Tensor, sizes: Sizes) -> Tensor:
