@@ -37,7 +37,7 @@ class A2CSettings(AlgoSettings):
     entropy: GeneValue = gene(0.0, 0.0, 1.0, search=(0.0, 0.03))
     critic: GeneValue = gene(0.5, 0.01, 10.0)
     max_norm: GeneValue = gene(0.5, 0.01, 100.0)
-    style: GeneValue = gene(0.0, -1.0, 1.0, "linear", least=-1, most=1, search=(-1e-3, 1e-3))
+    style: GeneValue = gene(0.0, -1.0, 1.0, "linear", least=-1, most=1)
 
     steps: int = Field(5, ge=1, description="steps of each env in a rollout")
     normalise_advantage: bool = False

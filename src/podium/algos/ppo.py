@@ -43,7 +43,7 @@ class PPOSettings(AlgoSettings):
     critic: GeneValue = gene(0.5, 0.01, 10.0)
     max_norm: GeneValue = gene(0.5, 0.01, 100.0)
     target_kl: GeneValue = gene(None, 1e-4, 1.0, optional=True)
-    style: GeneValue = gene(0.0, -1.0, 1.0, "linear", least=-1, most=1, search=(-1e-3, 1e-3))
+    style: GeneValue = gene(0.0, -1.0, 1.0, "linear", least=-1, most=1)
 
     steps: int = Field(128, ge=1, description="steps of each env in a rollout")
     epochs: int = Field(10, ge=1)
