@@ -25,6 +25,7 @@ from podium.envs.base import VecEnv
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 FEW = ["train.threads=1", "stop.steps=1024", "eval.every=512", "eval.episodes=2"]
+EVOLVING = ["stop.steps=4096", "evolve.interval=512", "evolve.burn_in=0"]  # no shorter than the longest rollout
 SAYS = {
     "01_one_agent": "return of one episode",
     "02_own_environment": "mean return",
@@ -58,7 +59,7 @@ def test_every_example_is_tested_and_short() -> None:
 @pytest.mark.parametrize("name", SAYS)
 def test_example_runs(name: str, tmp_path: Path) -> None:
     evolves = "podium.evolve(" in (EXAMPLES / f"{name}.py").read_text()
-    assert SAYS[name] in run(name, tmp_path, *FEW, *(["evolve.interval=512", "evolve.burn_in=0"] if evolves else []))
+    assert SAYS[name] in run(name, tmp_path, *FEW, *(EVOLVING if evolves else []))
 
 
 @pytest.mark.parametrize("name", sorted({*SAYS} - {"05_own_loop"}))
