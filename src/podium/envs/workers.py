@@ -24,7 +24,6 @@ import torch
 from gymnasium.spaces import Discrete
 from torch import Tensor
 
-import podium
 from podium.core import machine
 from podium.core.actions import Actions
 from podium.core.errors import ConfigError, EnvFailed, PodiumError
@@ -252,7 +251,7 @@ class Process:
         self._replies, theirs = os.pipe()
         stderr = os.dup(2)
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", BEGIN, str(Path(podium.__file__).parent.parent)],  # -P: nothing of this folder
+            [sys.executable, "-P", "-c", BEGIN, str(Path(__file__).parents[2])],  # -P: nothing of this folder
             stdin=subprocess.PIPE,
             stderr=self._trace,  # until it has begun: what it dies of before is told there only
             pass_fds=(job.memory, theirs, self._trace, stderr),
