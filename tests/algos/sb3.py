@@ -127,18 +127,32 @@ def rollout(action: spaces.Space, members: int, *, truncate: bool = False, seed:
     }
 
 
+NAMES = {
+    "lr": "learning_rate",
+    "discount": "gamma",
+    "lam": "gae_lambda",
+    "entropy": "ent_coef",
+    "critic": "vf_coef",
+    "max_norm": "max_grad_norm",
+    "clip": "clip_range",
+}
+"""Our genes as SB3 calls them."""
+
+
 @torch.no_grad()
 def fill(model: Any, batch: dict[str, Tensor], m: int) -> None:
     """Member m's rollout into an SB3 model's buffer, as `collect_rollouts` would leave it."""
     buffer, policy = model.rollout_buffer, model.policy
     buffer.reset()
     done = (batch["terminated"] | batch["truncated"])[m]
+    T, E = done.shape
     for t in range(T):
         obs, action, reward = batch["obs"][m, t], batch["action"][m, t], batch["reward"][m, t].clone()
         value, logp, _ = policy.evaluate_actions(obs, action)
         cut = batch["truncated"][m, t]
         # on_policy_algorithm.py: "Handle timeout by bootstrapping with value function"
-        reward[cut] += model.gamma * policy.predict_values(batch["last"][m, t][cut]).flatten()
+        if cut.any():
+            reward[cut] += model.gamma * policy.predict_values(batch["last"][m, t][cut]).flatten()
         starts = done[t - 1] if t else torch.zeros(E, dtype=torch.bool)
         shaped = action.reshape(E, -1).numpy()
         buffer.add(obs.numpy(), shaped, reward.numpy(), starts.numpy(), value, logp)

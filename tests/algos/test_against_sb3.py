@@ -7,7 +7,7 @@ loss terms 3e-6, gradients 3e-6, weights after an update 2e-7.
 import pytest
 import torch
 
-from algos.sb3 import ACTIONS, copy_weights, fill, models, pairs, rollout, stack, worst
+from algos.sb3 import ACTIONS, NAMES, copy_weights, fill, models, pairs, rollout, stack, worst
 from podium.algos.a2c import a2c_loss
 from podium.algos.ppo import ppo_loss
 from podium.ops.returns import standardise
@@ -19,15 +19,6 @@ GENES = {
     "entropy": [0.0, 0.02],
     "critic": [0.5, 1.3],
     "max_norm": [0.5, 0.05],
-}
-NAMES = {
-    "lr": "learning_rate",
-    "discount": "gamma",
-    "lam": "gae_lambda",
-    "entropy": "ent_coef",
-    "critic": "vf_coef",
-    "max_norm": "max_grad_norm",
-    "clip": "clip_range",
 }
 BATCH = 36
 

@@ -23,6 +23,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import DummyVecEnv
 from torch import Tensor, nn
 
+from algos.sb3 import NAMES, fill
 from podium.algos.ppo import ppo_loss
 from podium.core import hyper
 from podium.core.spec import Spec
@@ -98,15 +99,6 @@ GENES = {
     "clip": [0.2, 0.1],
     "max_norm": [0.5, 0.05],
 }
-NAMES = {
-    "lr": "learning_rate",
-    "discount": "gamma",
-    "lam": "gae_lambda",
-    "entropy": "ent_coef",
-    "critic": "vf_coef",
-    "clip": "clip_range",
-    "max_norm": "max_grad_norm",
-}
 
 
 def ppo(genes: dict[str, list[float]]) -> tuple[list[Any], Any]:
@@ -155,24 +147,6 @@ def rollout(twins: list[Any]) -> dict[str, Tensor]:
         "truncated": truncated,
         "last": torch.where(done, other, obs[:, 1:]),
     }
-
-
-@torch.no_grad()
-def fill(model: Any, batch: dict[str, Tensor], m: int) -> None:
-    """Member m's rollout into an SB3 model's buffer, as `collect_rollouts` would leave it."""
-    buffer, policy = model.rollout_buffer, model.policy
-    buffer.reset()
-    done = (batch["terminated"] | batch["truncated"])[m]
-    for t in range(T):
-        obs, action, reward = batch["obs"][m, t], batch["action"][m, t], batch["reward"][m, t].clone()
-        value, logp, _ = policy.evaluate_actions(obs, action)
-        cut = batch["truncated"][m, t]
-        if cut.any():
-            reward[cut] += model.gamma * policy.predict_values(batch["last"][m, t][cut]).flatten()
-        starts = done[t - 1] if t else torch.zeros(E, dtype=torch.bool)
-        buffer.add(obs.numpy(), action[:, None].numpy(), reward.numpy(), starts.numpy(), value, logp)
-    last = policy.predict_values(batch["last"][m, -1])
-    buffer.compute_returns_and_advantage(last_values=last, dones=done[-1].numpy())
 
 
 def logged(twins: list[Any], name: str) -> Tensor:
