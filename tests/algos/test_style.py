@@ -12,18 +12,19 @@ from podium import experiment as experiments
 from podium.compose import compose
 from podium.core.errors import ConfigError
 from podium.core.streams import Streams
-from podium.envs.native.pong import Pong
+from podium.envs.native.pong import BAT, Pong
 
 WORDS = ("pong", "ppo", "algo.steps=32", "env.num=16", "algo.batch=256", "train.members=3", "train.threads=1")
 
 
-def test_pong_tells_stops_from_moves() -> None:
-    env = Pong(1, 3)
+def test_pong_tells_stops_from_moves_once_the_ball_was_returned() -> None:
+    env, actions = Pong(1, 3), torch.tensor([[0, 1, 2]])
     env.reset(Streams(0, [0]))
-    assert env.step(torch.tensor([[0, 1, 2]])).style.tolist() == [[-1, 1, -1]]  # type: ignore[union-attr]
-    for _ in range(60):
-        step = env.step(torch.tensor([[0, 1, 2]]))
-    assert step.style is not None and step.style.tolist() == [[0, 1, 0]]  # up against the walls
+    assert not env.step(actions).style.any()  # type: ignore[union-attr]
+    env.s["returned"].fill_(1)
+    assert env.step(actions).style.tolist() == [[-1, 1, -1]]  # type: ignore[union-attr]
+    env.s["bat"].copy_(torch.tensor([[BAT[1] / 2, 0.5, 1 - BAT[1] / 2]]))
+    assert env.step(actions).style.tolist() == [[0, 1, 0]]  # type: ignore[union-attr]  # up against the walls
 
 
 def test_style_is_a_reward_of_the_members_own() -> None:

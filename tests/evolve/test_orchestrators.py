@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -270,6 +271,18 @@ def test_nsga2_fills_every_row_with_children_of_the_survivors(make: Make) -> Non
         if better and a.objectives != b.objectives:
             assert fronts[a.member] < fronts[b.member], "less effort is better: -effort"
     assert min(fronts.values()) == 0
+
+
+def test_without_crossover_a_child_has_the_genes_of_the_one_whose_weights_it_has(make: Make) -> None:
+    def steps(crossover: float) -> float:
+        """How far children are from their first parent, on average."""
+        world = make("nsga2", members=8, crossover=crossover)
+        world.go(1600)
+        members = world.members()
+        genes = {m["id"]: math.log(m["genes"]["lr"]) for m in members.values()}
+        return statistics.fmean(abs(genes[m["id"]] - genes[m["parent"]]) for m in members.values() if m["id"] >= 8)
+
+    assert 0 < steps(0.0) < 0.5 * steps(1.0)
 
 
 # ---- the end, and going on

@@ -76,6 +76,7 @@ def _children(population: Population, kind: int, seats: Sequence[tuple[int, int]
     genes = [dict(board[i].genes) for i in first]
     if len(own.space):
         a, b = (own.values([board[i].genes for i in parents]) for parents in (first, second))
-        genes = own.with_values(genes, explore.polynomial(explore.sbx(a, b, own.space, rng), own.space, rng))
+        crossed = explore.sbx(a, b, own.space, rng, probability=population.settings.crossover)
+        genes = own.with_values(genes, explore.polynomial(crossed, own.space, rng))
     parents = [board[i] for i in first]  # before the rows change
     return [population.copy(p, i, e, g) for (p, i), e, g in zip(seats, parents, genes, strict=True)]

@@ -24,6 +24,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "fraction": ("truncation",),
     "alpha": ("t-test",),
     "objectives": ("nsga2",),
+    "crossover": ("nsga2",),
     "exchange": (*COPYING, "nsga2"),
     "mutate": COPYING,
     "factors": ("tournament", *COPYING),
@@ -82,6 +83,9 @@ class EvolveSettings(Section):
     )
     board: int | None = Field(None, ge=2, description="size of the leaderboard; null: twice the members")
     objectives: tuple[str, ...] = Field((), description="nsga2: what to maximise; -name is minimised")
+    crossover: float = Field(
+        1.0, ge=0, le=1, description="nsga2: chance that a child has genes of both parents; else all from the first"
+    )
 
     def check(self, stop_steps: int | None, episodes: int) -> None:
         """What the fields cannot say by themselves."""

@@ -32,7 +32,7 @@ class Pong(Simulator):
 
     obs_space = Box(0.0, 1.0, (2 + 2 * FRAMES,))
     action_space = Discrete(3)
-    names = ("bat", "other", *(f"{axis}{i}" for i in range(FRAMES) for axis in "xy"), "vx", "vy", "clock",
+    names = ("bat", "other", *(f"{axis}{i}" for i in range(FRAMES) for axis in "xy"), "vx", "vy", "returned", "clock",
              "acts", "moves", "round")  # fmt: skip
     numbers = 2
     time_limit = ROUNDS * PATIENCE
@@ -43,16 +43,17 @@ class Pong(Simulator):
     def prepare(self) -> None:
         """Views of the table and of what a step works with: its time is the number of operations."""
         x, vx, clock = (self.names.index(name) for name in ("x0", "vx", "clock"))
+        speed = slice(vx, vx + 2)
         table, empty = self.table, partial(torch.zeros_like, self.table[0])
         self.bats, self.past, self.later = table[:2], table[x : vx - 2], table[x + 2 : vx]
-        self.ball, self.v, self.counts = table[vx - 2 : vx], table[vx:clock], table[clock : clock + 3]
+        self.ball, self.v, self.counts = table[vx - 2 : vx], table[speed], table[clock : clock + 3]
         self.y, self.vx, self.vy, self.clock, self.rounds = (self.s[k] for k in ("y3", "vx", "vy", "clock", "round"))
         self.seen = self.rows[..., :vx]
-        self.opponent, self.styles = self.s["other"], table[clock + 1 : clock + 3]
+        self.opponent, self.returned, self.styles = self.s["other"], self.s["returned"], table[clock + 1 : clock + 3]
         # How all begins, and the part of it that begins anew with each round.
         first = torch.zeros_like(table)
         first[:vx] = 0.5
-        self.beginning, self.serve = first.transpose(0, 1), first[vx:clock].transpose(0, 1)
+        self.beginning, self.serve = first.transpose(0, 1), first[speed].transpose(0, 1)
         self.round, self.new_round = table[x : clock + 1], first[x : clock + 1]
 
         # The rows a step works with. Of the first five it asks in one operation whether they are 0:
@@ -87,8 +88,11 @@ class Pong(Simulator):
         return {"vx": torch.where(u[0] < 0.5, -SPEED, SPEED), "vy": vy}
 
     def style(self) -> Tensor:
-        """1 for a stop, -1 for a move; 0 where the bat is pushed against a wall."""
-        return torch.sub(self.one, self.acted).sub_(self.shifted)
+        """1 for a stop, -1 for a move, 0 where the bat is pushed against a wall: once it has hit the ball in a round.
+
+        Before that, to like stops would be to like to let the ball pass.
+        """
+        return torch.sub(self.one, self.acted).sub_(self.shifted).mul_(self.returned)
 
     def restart(self, done: Tensor) -> None:
         self.serve.copy_(self.fresh)
@@ -130,6 +134,7 @@ class Pong(Simulator):
         torch.where(self.rightward, self.right, self.left, out=self.met)
         torch.lt(torch.sub(self.ball, self.target, out=self.off).abs_(), self.reach, out=self.near)
         torch.mul(self.near_x, self.near_y, out=self.touch)
+        self.returned.logical_or_(torch.gt(self.touch, self.rightward))
         self.v.addcmul_(self.v, self.turns, value=-2)
         self.vy.addcmul_(self.push, self.touch, value=SPIN)
 
