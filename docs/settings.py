@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from podium import experiment, settings
+from podium import lookup, settings
 from podium.core import config, hyper
 
 PAGE = Path(__file__).parent / "config.md"
@@ -63,7 +63,7 @@ def tables() -> str:
     parts = [_table("seed", "", {"seed": settings.Experiment.model_fields["seed"]})]
     for name, field in settings.Evolution.model_fields.items():
         if name == "algo":
-            for algo, cls in experiment.ALGORITHMS.items():
+            for algo, cls in lookup.ALGORITHMS.items():
                 parts.append(_table(f"algo: {algo}", "algo.", cls.Settings.model_fields))
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             parts.append(_table(name, f"{name}.", field.annotation.model_fields))

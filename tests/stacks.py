@@ -17,7 +17,7 @@ from podium.core.spec import Spec
 from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.envs.native.base import Simulator, State
-from podium.experiment import ALGORITHMS as ALL
+from podium.lookup import ALGORITHMS as ALL
 from podium.nets.critics import CriticSettings
 from podium.nets.mlp import Layer, Mlp
 from podium.nets.settings import NetSettings

@@ -15,6 +15,7 @@ import torch
 import podium
 import worlds
 from algos.test_spaces import World
+from podium import checks
 from podium import experiment as experiments
 from podium.compose import compose
 from podium.core import tree
@@ -119,7 +120,7 @@ def drive(stack: podium.Stack, env: VecEnv, obs: np.ndarray, updates: int, flat:
 def test_a_stack_in_an_own_loop_equals_a_pod(id: str, flat: bool) -> None:
     """Pendulum only truncates: its time limit falls into the 25th rollout."""
     updates = 4 if id == "CartPole-v1" else 27
-    pod = experiments.build_pod(experiments.validate(compose([id, *WORDS])))
+    pod = experiments.build_pod(checks.validate(compose([id, *WORDS])))
     pod.train(updates)
     stack, env = podium.Stack(id, *WORDS), worlds.make(id, 2, 3)
     obs = env.reset(Streams(0, range(2))).numpy().copy()

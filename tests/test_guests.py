@@ -13,7 +13,7 @@ import torch
 
 import mpi
 import podium
-from podium import experiment as experiments
+from podium import lookup
 from podium.algos.base import AlgoSettings
 from podium.core import tree
 from podium.core.errors import ConfigError
@@ -190,7 +190,7 @@ def test_stable_baselines3_evolves_on_mpi(tmp_path: Path) -> None:
 
 def test_an_unknown_guest_is_refused() -> None:
     with pytest.raises(Exception, match="sb3-ppo"):
-        experiments.algorithm("sb3-pppo")
+        lookup.algorithm("sb3-pppo")
 
 
 @pytest.mark.parametrize("word", ["env.frame_stack=2", "env.time_limit=20", "env.sticky=0.1", "env.source=workers"])

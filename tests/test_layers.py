@@ -24,6 +24,8 @@ ORDER = """
     pod_node
     entrants
     experiment
+    checks
+    lookup
     settings compose
     topologies report
     roles

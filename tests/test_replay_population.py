@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from podium import checks
 from podium import experiment as experiments
 from podium.core import hyper, tree
 from podium.core.tree import Tree
 from podium.envs.native.cartpole import CartPole
 from podium.envs.native.pendulum import Pendulum
-from podium.experiment import ALGORITHMS
+from podium.lookup import ALGORITHMS
 from podium.roles.pod import Pod
 from stacks import Replaying, build_replaying, gap, rows
 
@@ -155,7 +156,7 @@ def pod(plan: str, first: int, members: int) -> Pod:
         "train": {"members": members},
         "replay": {"capacity": 4096} | sections.pop("replay", {}),
     }
-    return experiments.build_pod(experiments.validate(config | sections), first)
+    return experiments.build_pod(checks.validate(config | sections), first)
 
 
 @EACH

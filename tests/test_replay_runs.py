@@ -17,6 +17,7 @@ import podium
 import whole
 import worlds
 from killing import killed_and_resumed
+from podium import checks
 from podium import experiment as experiments
 from podium.compose import compose
 from podium.core import tree
@@ -163,7 +164,7 @@ def test_of_envs_that_cannot_be_saved_it_goes_on_bit_for_bit(name: str, tmp_path
 def test_where_envs_are_restarted_nothing_goes_on() -> None:
     """No return of several steps leads from one episode into the next, and no sum of rewards does."""
     mine = words("td3", "env.normalise_reward=true")
-    pod = experiments.build_pod(experiments.validate(compose(mine)))
+    pod = experiments.build_pod(checks.validate(compose(mine)))
     pod.train(30)
     ring = pod.learner.replay.ring
     ends = ring.layout.part(ring.data[:, :30], "ends")
@@ -241,7 +242,7 @@ def test_an_infinite_reward_fails_its_member_though_no_gradient_shows_it(tmp_pat
 
 
 def test_who_does_not_learn_yet_keeps_the_priorities_of_new_steps() -> None:
-    pod = experiments.build_pod(experiments.validate(compose(words("rainbow", "train.members=2"))))
+    pod = experiments.build_pod(checks.validate(compose(words("rainbow", "train.members=2"))))
     pod.train(40)
     pod.learner.replay.clear([0])
     pod.train(3)
@@ -273,7 +274,7 @@ def test_what_a_member_did_that_sees_nan_does_no_harm_to_those_who_share_its_rep
 
 @pytest.mark.parametrize("name", ["rainbow", "sac", "redq"])
 def test_a_failed_row_that_is_filled_begins_with_an_empty_replay(name: str) -> None:
-    a, b = (experiments.build_pod(experiments.validate(compose(words(name, "train.members=3", "algo.lr=1e-3"))))
+    a, b = (experiments.build_pod(checks.validate(compose(words(name, "train.members=3", "algo.lr=1e-3"))))
             for _ in range(2))  # fmt: skip
     for pod in (a, b):
         pod.train(40)
@@ -335,7 +336,7 @@ def test_presets_of_different_algorithms_compete(tmp_path: Path) -> None:
 def test_the_ratio_says_how_many_samples_are_drawn_for_a_step(ratio: float, updates: int) -> None:
     """60 rounds of 4 x 4 steps learn, each with `ratio` samples a step, 16 samples an update."""
     mine = words("dqn", f"replay.ratio={ratio}", "algo.steps=4", "algo.warmup=16")
-    pod = experiments.build_pod(experiments.validate(compose(mine)))
+    pod = experiments.build_pod(checks.validate(compose(mine)))
     pod.train(60)
     assert pod.algorithm.updates.tolist() == [updates] * 2
 
@@ -344,7 +345,7 @@ def test_the_ratio_says_how_many_samples_are_drawn_for_a_step(ratio: float, upda
 def test_learning_begins_after_the_warm_up(warmup: int, updates: int) -> None:
     """Rounds of 4 steps; a batch takes four of them."""
     mine = words("dqn", f"algo.warmup={warmup}", "algo.updates=0.75")
-    pod = experiments.build_pod(experiments.validate(compose(mine)))
+    pod = experiments.build_pod(checks.validate(compose(mine)))
     pod.train(40)
     assert pod.algorithm.updates.tolist() == [updates] * 2
     assert pod.algorithm.acted.tolist() == [160] * 2
@@ -397,7 +398,7 @@ def drive(stack: podium.Stack, env: VecEnv, obs: np.ndarray, rounds: int) -> np.
 @EACH
 def test_a_stack_in_an_own_loop_equals_a_pod_and_goes_on_from_a_file(name: str, tmp_path: Path) -> None:
     mine, id = words(name), RUNS[name][0]
-    pod = experiments.build_pod(experiments.validate(compose(mine)))
+    pod = experiments.build_pod(checks.validate(compose(mine)))
     pod.train(60)
     one, env = podium.Stack(*mine), worlds.make(id, 2, 4)
     obs = drive(one, env, env.reset(Streams(0, range(2))).numpy().copy(), 45)
@@ -443,8 +444,8 @@ def test_a_stack_that_lost_steps_joins_no_others(tmp_path: Path) -> None:
 
 
 def test_a_pod_with_a_shared_replay_is_split_without_it() -> None:
-    pod = experiments.build_pod(experiments.validate(compose(words("td3", "replay.shared=true"))))
-    own = experiments.build_pod(experiments.validate(compose(words("td3"))))
+    pod = experiments.build_pod(checks.validate(compose(words("td3", "replay.shared=true"))))
+    own = experiments.build_pod(checks.validate(compose(words("td3"))))
     for each in (pod, own):
         each.train(5)
     shared, apart = tree.clone(pod.state()), tree.clone(own.state())

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Discrete
 
-from podium import entrants
+from podium import entrants, lookup
 from podium import experiment as experiments
 from podium.algos.base import proposed
 from podium.core import config, given, hyper, tree
@@ -44,7 +44,7 @@ def load(run: str | Path, member: int | None = None) -> Agent | GuestAgent:
             why = "it has not been evaluated yet, it failed, or it left the leaderboard"
             raise PodiumError(f"{path}: member {chosen} has no snapshot: {why}")
         learnt, info = folder.read_snapshot(chosen)
-    if is_guest(experiments.algorithm(experiment.algo.name)):
+    if is_guest(lookup.algorithm(experiment.algo.name)):
         return GuestAgent(experiment, learnt, hyper.live(members[chosen]["genes"]), chosen, int(info["step"]))
     return Agent(experiment, learnt, path, chosen, int(info["step"]))
 
@@ -82,7 +82,7 @@ class Player:
 
     def __init__(self, experiment: Experiment, name: str) -> None:
         self._experiment, self._name, env = experiment, name, experiment.env
-        self.obs_space, self.action_space = experiments.spaces(env)
+        self.obs_space, self.action_space = lookup.spaces(env)
         self._actions = envs.actions(env)
 
     def _choose(self, obs: torch.Tensor, explore: bool = False) -> torch.Tensor:
@@ -146,7 +146,7 @@ class Player:
         settings = own.model_copy(update={"id": env, "source": _source(own, env)})
         if env != own.id and settings.source == "gymnasium":
             settings = settings.model_copy(update={"kwargs": {}})  # games of Atari all take the same
-        obs, action = experiments.spaces(settings)
+        obs, action = lookup.spaces(settings)
         if (seen(obs), action) != (seen(self.obs_space), self.action_space):
             theirs, these = (" ".join(map(str, seen(space))) for space in (self.obs_space, obs))
             allowed = f"an env with observations {theirs} and actions {self.action_space}"

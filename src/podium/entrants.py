@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from podium import checks, lookup
 from podium import experiment as experiments
 from podium.compose import KIND
 from podium.core import config, hyper, machine
@@ -49,8 +50,8 @@ def complete(
     for i, entrant in enumerate(evolve.entrants or [tree]):
         with _named(evolve, i):
             entrants.append(_searching(entrant, evolve, i, said[i] if i < len(said) else ()))
-            if i < len(own) and not experiments.has_replay(entrants[i]["algo"]["name"]):
-                experiments.check_unused(entrants[i]["algo"]["name"], own[i])
+            if i < len(own) and not lookup.has_replay(entrants[i]["algo"]["name"]):
+                checks.check_unused(entrants[i]["algo"]["name"], own[i])
     if evolve.entrants:
         tree["evolve"]["entrants"] = entrants
     return config.merge(tree | entrants[0], {"train": {"members": evolve.members}})
@@ -70,7 +71,7 @@ def _named(evolve: EvolveSettings, i: int) -> Iterator[None]:
 def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int, said: Collection[str]) -> dict[str, Any]:
     """The sections of a kind, with a range on each gene that is to be searched."""
     algo, net = dict(tree.get("algo", {})), tree.get("net", {})
-    settings = experiments.algorithm(algo.get("name")).Settings
+    settings = lookup.algorithm(algo.get("name")).Settings
     hyper.check(config.build(settings, algo, "algo"), _share(evolve, i))  # a range must not hide what is wrong
     config.build(NetSettings, net, "net")
     if "anneal" in said and algo.get("anneal"):
@@ -109,15 +110,15 @@ def validate(tree: dict[str, Any], trains: bool = True) -> Experiment:
 
     What only `trains` says: whether its replays fit into this machine's memory.
     """
-    experiment = experiments.record(tree)
+    experiment = checks.record(tree)
     if isinstance(experiment, Evolution):
         _check(experiment)
         if trains:
-            experiments.fit_replays(kinds(experiment))
+            checks.fit_replays(kinds(experiment))
         return _whole(experiment)
-    experiments.check(experiment)
+    checks.check(experiment)
     if trains:
-        experiments.fit_replays([experiment])
+        checks.fit_replays([experiment])
     if experiment.stop.generations is not None:
         raise ConfigError("stop.generations", experiment.stop.generations, "null: only podium evolve has generations")
     return experiment
@@ -143,7 +144,7 @@ def _check(experiment: Evolution) -> None:
         raise ConfigError("evolve.members", evolve.members, f"at least one for each of {len(evolve.entrants)} entrants")
     for i, kind in enumerate(kinds(experiment)):
         with _named(evolve, i):
-            experiments.check(kind)
+            checks.check(kind)
             _check_rollout(kind)
         if experiment.fleet.kind != "inline" and kind.replay.save_bytes > wire.LARGEST // 2:
             allowed = f"at most {wire.LARGEST // 2}: it goes to the driver in one message"
@@ -172,18 +173,18 @@ def kinds(experiment: Experiment) -> list[Experiment]:
         return [experiment]
     tree = experiment.model_dump(mode="json", exclude={"evolve", "fleet"})
     entrants, out = experiment.evolve.entrants or ({},), []
-    replays = any(entrant and experiments.has_replay(entrant["algo"].get("name")) for entrant in entrants)
+    replays = any(entrant and lookup.has_replay(entrant["algo"].get("name")) for entrant in entrants)
     for i, entrant in enumerate(entrants):
         own = {**tree, **(_own(entrant) if replays else entrant)}
         own["train"] = {**tree["train"], "members": _share(experiment.evolve, i)}
         with _named(experiment.evolve, i):
-            out.append(experiments.record(own))
+            out.append(checks.record(own))
     return out
 
 
 def _own(entrant: Mapping[str, Any]) -> dict[str, Any]:
     """What an entrant says; nothing of a replay, which others of the run may have, where its algorithm has none."""
-    if not entrant or experiments.has_replay(entrant["algo"].get("name")):
+    if not entrant or lookup.has_replay(entrant["algo"].get("name")):
         return dict(entrant)
     return {**entrant, "critic": {}, "replay": {}}
 
@@ -209,7 +210,7 @@ def build_pod(experiment: Experiment, seat: Seat) -> Pod | GuestPod:
     objectives = experiment.evolve.objectives if isinstance(experiment, Evolution) else ()
     kind = kinds(experiment)[seat.kind]
     mine = kind.model_copy(update={"train": kind.train.model_copy(update={"members": seat.rows})})
-    guests = is_guest(experiments.algorithm(kind.algo.name))
+    guests = is_guest(lookup.algorithm(kind.algo.name))
     build = experiments.build_guests if guests else experiments.build_pod
     return build(mine, seat.first, [name.removeprefix("-") for name in objectives])
 

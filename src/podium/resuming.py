@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podium import entrants
+from podium import checks, entrants, lookup
 from podium import experiment as experiments
 from podium.core import config, hyper, tree
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
@@ -84,8 +84,8 @@ def _resume(
     on_report: OnReport | None,
 ) -> Result:
     merged = config.merge(old, *(config.override(word) for word in overrides))
-    complete = experiments.record(merged).model_dump(mode="json")
-    changed = _changed(experiments.record(old).model_dump(mode="json"), complete)
+    complete = checks.record(merged).model_dump(mode="json")
+    changed = _changed(checks.record(old).model_dump(mode="json"), complete)
     if "stop.steps" in changed:
         _check_steps(path, complete["stop"]["steps"], step)
     experiment = entrants.validate(merged)
@@ -153,7 +153,7 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     before, after = dict(config.leaves(old)), dict(config.leaves(new))
     changed = [name for name in after if name not in before or after[name] != before[name]]
     kept = (*FIXED, *EVOLVED) if "evolve" in new else FIXED
-    if experiments.has_replay(new["algo"]["name"]):
+    if lookup.has_replay(new["algo"]["name"]):
         kept += REPLAYED
     for name in changed:
         if any(name == fixed or name.startswith(f"{fixed}.") for fixed in kept):

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from podium import checks, lookup
 from podium import experiment as experiments
 from podium.compose import compose
 from podium.core import given, machine, tree
@@ -32,15 +33,15 @@ class Stack:
     """
 
     def __init__(self, *words: str) -> None:
-        self.experiment = experiment = experiments.validate(compose(words))
+        self.experiment = experiment = checks.validate(compose(words))
         for name in ("sticky", "time_limit"):
             if value := getattr(experiment.env, name):
                 raise ConfigError(f"env.{name}", value, "leave it out: your own loop steps the envs")
-        experiments.fit_replays([experiment])
+        checks.fit_replays([experiment])
         machine.keep_memory()
         machine.use_threads(experiments.threads(experiment))
         self._device = torch.device(experiment.train.device)
-        self.obs_space, self.action_space = experiments.spaces(experiment.env)
+        self.obs_space, self.action_space = lookup.spaces(experiment.env)
         self._shape, self._actions = self.obs_space.shape or (), envs.actions(experiment.env)
         self.members, self.envs = experiment.train.members, experiment.env.num
         self._streams = Streams(experiment.seed, range(self.members))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podium import entrants
+from podium import entrants, lookup
 from podium import experiment as experiments
 from podium.compose import compose, own, said, untuned
 from podium.core import config
@@ -172,7 +172,7 @@ def _title(experiment: Experiment) -> str:
         algo = " and ".join(dict.fromkeys(kind.algo.name for kind in entrants.kinds(experiment)))
         algo = f"{experiment.evolve.strategy} of {algo}"
     env = experiment.env
-    guests = any(is_guest(experiments.algorithm(kind.algo.name)) for kind in entrants.kinds(experiment))
+    guests = any(is_guest(lookup.algorithm(kind.algo.name)) for kind in entrants.kinds(experiment))
     source = "" if guests else f" ({source_of(env, members * env.num)})"
     return f"{algo} on {env.id}{source}{of}, {env.num} env{'s' * (env.num != 1)} each, seed {experiment.seed}"
 

@@ -28,7 +28,7 @@ from podium.algos.ppo import ppo_loss
 from podium.core import hyper
 from podium.core.spec import Spec
 from podium.core.streams import Streams
-from podium.experiment import ALGORITHMS
+from podium.lookup import ALGORITHMS
 from podium.nets.critics import CriticSettings
 from podium.nets.settings import NetSettings
 from podium.ops.returns import standardise

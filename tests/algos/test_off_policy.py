@@ -17,7 +17,7 @@ from podium.algos.temperature import Temperature
 from podium.core import hyper, tree
 from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
-from podium.experiment import ALGORITHMS
+from podium.lookup import ALGORITHMS
 from podium.nets.critics import CriticSettings
 from podium.nets.settings import NetSettings
 from podium.nets.towers import Towers

@@ -24,7 +24,7 @@ from algos.sb3 import OBS, Still
 from podium.core import hyper
 from podium.core.spec import Spec
 from podium.core.streams import Block, Streams
-from podium.experiment import ALGORITHMS
+from podium.lookup import ALGORITHMS
 from podium.nets.critics import CriticSettings
 from podium.nets.settings import NetSettings
 from podium.nets.towers import Towers

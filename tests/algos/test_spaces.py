@@ -15,6 +15,7 @@ import torch
 from gymnasium import spaces
 
 import podium
+from podium import checks
 from podium import experiment as experiments
 from podium.agent import Player
 from podium.compose import compose
@@ -132,7 +133,7 @@ REPLAY = ("algo.lr=5e-3", "env.num=16", "algo.updates=0.2", "algo.batch=64", "al
 
 def learnt(*words: str, plan: tuple[str, ...] = PPO, rounds: int = 40) -> list[float]:
     """Mean rewards of 64 episodes each of two members."""
-    pod = experiments.build_pod(experiments.validate(compose((*plan, *words))))
+    pod = experiments.build_pod(checks.validate(compose((*plan, *words))))
     pod.train(rounds)
     assert not pod.failed.any()
     returns = pod.evaluate([0, 1], 64).returns
@@ -175,11 +176,11 @@ SAC = ("sac", *REPLAY[:-5], "env.num=4")
 )
 def test_a_mask_that_would_not_be_obeyed_is_refused(plan: tuple[str, ...], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        experiments.validate(compose((*plan, "env=algos.test_spaces:Misled")))
+        checks.validate(compose((*plan, "env=algos.test_spaces:Misled")))
 
 
 def test_an_algorithm_of_a_users_sees_to_masks_itself() -> None:
-    experiments.validate(compose((*PPO, "algo=podium.algos.ppo:PPO", "env=algos.test_spaces:Misled")))
+    checks.validate(compose((*PPO, "algo=podium.algos.ppo:PPO", "env=algos.test_spaces:Misled")))
 
 
 @pytest.mark.parametrize("shown", ["image", "dict-of-one-image", "dict-with-image", "nested"])
@@ -244,21 +245,21 @@ def test_parts_of_a_tuple_may_have_any_precision_and_an_order_that_counts(tmp_pa
 
 
 def test_ragged_numbers_are_named() -> None:
-    player = Player(experiments.validate(compose((*PPO, "CartPole-v1"))), "nobody")
+    player = Player(checks.validate(compose((*PPO, "CartPole-v1"))), "nobody")
     with pytest.raises(PodiumError, match=r"obs: .* is not in Box"):
         player.act([[0.0, 1.0], [2.0]])
 
 
 def test_images_stay_bytes_until_the_network(tmp_path: Any) -> None:
     pod = experiments.build_pod(
-        experiments.validate(compose((*PPO, "env=algos.test_spaces:World", "env.kwargs.shown=image")))
+        checks.validate(compose((*PPO, "env=algos.test_spaces:World", "env.kwargs.shown=image")))
     )
     assert pod.collector.collect()["obs"].dtype == torch.uint8
 
 
 def test_what_has_seen_an_image_tells_its_value_at_once() -> None:
     words = (*PPO, "env=algos.test_spaces:World", "env.kwargs.shown=image")
-    pod = experiments.build_pod(experiments.validate(compose(words)))
+    pod = experiments.build_pod(checks.validate(compose(words)))
     batch, core, half = pod.collector.collect(), pod.algorithm.core, torch.full((2,), 0.5)  # type: ignore[attr-defined]
     kept = core.experience(batch, half, half)
     again = core.experience({k: v for k, v in batch.items() if k not in ("value", "logp")}, half, half)

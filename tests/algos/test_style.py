@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import podium
+from podium import checks
 from podium import experiment as experiments
 from podium.compose import compose
 from podium.core.errors import ConfigError
@@ -29,7 +30,7 @@ def test_pong_tells_stops_from_moves_once_the_ball_was_returned() -> None:
 
 def test_style_is_a_reward_of_the_members_own() -> None:
     words = (*WORDS, "env.normalise_reward=false", "algo.style={each: [0, 0.5, -0.25]}")
-    pod = experiments.build_pod(experiments.validate(compose(words)))
+    pod = experiments.build_pod(checks.validate(compose(words)))
     batch, genes = pod.collector.collect(), pod.algorithm.genes
     core, half = pod.algorithm.core, torch.full((3,), 0.5)  # type: ignore[attr-defined]
     shaped = core.experience(batch, half, half, genes["style"])
@@ -42,7 +43,7 @@ def test_style_is_a_reward_of_the_members_own() -> None:
 
 def test_members_become_what_they_like() -> None:
     words = (*WORDS, "algo.style={each: [0.5, -0.5, 0]}", "algo.lr=5e-3", "algo.entropy=0")
-    pod = experiments.build_pod(experiments.validate(compose(words)), measures=("stop", "moved"))
+    pod = experiments.build_pod(checks.validate(compose(words)), measures=("stop", "moved"))
     pod.train(40)
     found = pod.evaluate([0, 1], 4).objectives.mean(1)
     assert found[0, 0] > 0.8 and found[1, 0] < 0.2 and found[1, 1] > found[0, 1] + 0.2  # stops; moves
@@ -51,5 +52,5 @@ def test_members_become_what_they_like() -> None:
 def test_style_needs_an_env_that_tells(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"algo.style: \[-0.001, 0.001\].*an env that tells how a step is done"):
         podium.train("cartpole", "ppo", "algo.style=[-1e-3,1e-3]", out=tmp_path / "run")
-    genes = experiments.genes_of(experiments.validate(compose(("cartpole", "ppo"))), [0])
+    genes = experiments.genes_of(checks.validate(compose(("cartpole", "ppo"))), [0])
     assert "style" not in genes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from podium import experiment as experiments
+from podium import checks, lookup
 from podium.compose import GROUPS, compose, preset_text, presets
 from podium.core import config
 from podium.core.errors import PodiumError
@@ -59,7 +59,7 @@ def test_no_override(word: str) -> None:
 
 def test_the_order(tmp_path: Path) -> None:
     """Defaults < env preset < algorithm preset < the env's numbers for it < files < key=value."""
-    assert experiments.record({"env": {"id": "CartPole-v1"}, "algo": {"name": "ppo"}}).stop.steps == 100_000
+    assert checks.record({"env": {"id": "CartPole-v1"}, "algo": {"name": "ppo"}}).stop.steps == 100_000
     preset = compose(["cartpole", "ppo"])
     assert preset["algo"]["lr"] == 1e-3 and preset["env"]["num"] == 8
     file = tmp_path / "mine.yaml"
@@ -101,24 +101,24 @@ BOX = ("ddpg", "td3", "sac", "redq")
 def test_every_preset_is_a_whole_experiment_with_every_algorithm_it_is_tuned_for(name: str) -> None:
     group, tree = presets()[name]
     assert group in GROUPS and tree["about"] and yaml.safe_load(preset_text(name))["about"] == tree["about"]
-    for algo in tree.get("for", {}) or experiments.ALGORITHMS:
+    for algo in tree.get("for", {}) or lookup.ALGORITHMS:
         fitting = "pong" if name.startswith("pong") else "pendulum" if name in BOX else "cartpole"
         words = [name, algo] if group == "env" else [name, fitting]
-        experiments.validate(compose(words))
+        checks.validate(compose(words))
 
 
 def test_numbers_for_whole_numbers() -> None:
     words = ["cartpole", "stop.steps=2e5", "train.members=3.0", "algo.epochs=1e1"]
-    experiment = experiments.validate(compose(words))
+    experiment = checks.validate(compose(words))
     assert (experiment.stop.steps, experiment.train.members) == (200_000, 3)
     assert isinstance(experiment.stop.steps, int)
 
 
 def test_a_complete_config_is_its_own_preset() -> None:
     words = ["cartpole", "train.members=2", "algo.lr=[1e-4, 1e-2]", "algo.entropy={each: [0, 0.1]}"]
-    complete = experiments.validate(compose(words)).model_dump(mode="json")
+    complete = checks.validate(compose(words)).model_dump(mode="json")
     again = config.parse(yaml.safe_dump(complete), "test")
-    assert experiments.validate(again).model_dump(mode="json") == complete
+    assert checks.validate(again).model_dump(mode="json") == complete
     assert set(complete) == {"seed", "env", "algo", "net", "critic", "replay", "train", "eval", "stop"}
     assert complete["algo"]["critic"] == 0.5  # a default, written out
 

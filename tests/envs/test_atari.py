@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import podium
-from podium import experiment as experiments
+from podium import checks
 from podium.agent import Player
 from podium.compose import compose
 from podium.core.errors import ConfigError
@@ -99,7 +99,7 @@ def test_colours_are_channels() -> None:
 
 def test_another_game_is_shown_as_the_own_one_was() -> None:
     words = ("ALE/Pong-v5", "ppo", "env.kwargs.img_height=40", "env.kwargs.img_width=40")
-    player = Player(experiments.validate(compose(words)), "nobody")
+    player = Player(checks.validate(compose(words)), "nobody")
     world = player._world("ALE/SpaceInvaders-v5").env
     assert source_of(world, 1) == "atari" and describe(world)[0].shape == (4, 40, 40)
     with pytest.raises(ConfigError, match=r"--env: 'ALE/Breakout-v5'.*Discrete\(6\); this one has .*Discrete\(4\)"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Space, Tuple
 
-from podium import experiment
+from podium import checks
 from podium.core.errors import ConfigError, PodiumError
 from podium.core.streams import Streams
 from podium.envs import contract
@@ -41,11 +41,11 @@ RULES = {
 def test_it_is_refused_by_its_rule(rule: str) -> None:
     tree = {"env": {"id": ODD, "kwargs": {"rule": rule}}, "algo": {"name": "ppo"}}
     with pytest.raises(ConfigError, match=f"env.id: 'Odd' is not allowed; {RULES[rule]}"):
-        experiment.validate(tree)
+        checks.validate(tree)
 
 
 def test_one_that_keeps_them_is_not() -> None:
-    experiment.validate({"env": {"id": ODD}, "algo": {"name": "ppo"}})
+    checks.validate({"env": {"id": ODD}, "algo": {"name": "ppo"}})
 
 
 @pytest.mark.parametrize("rule", ["shape", "dtype", "step"])

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import podium
 from envs import test_contract as contract
-from podium import experiment as experiments
+from podium import checks
 from podium.agent import Player
 from podium.compose import compose
 from podium.core.errors import ConfigError, MissingExtra, PodiumError, UnknownName
@@ -261,6 +261,6 @@ def test_a_run_with_it(tmp_path: Path) -> None:
 
 
 def test_what_only_envpool_has_cannot_be_drawn() -> None:
-    player = Player(experiments.validate(compose(("env=Catch-v0", "ppo", "env.source=envpool"))), "nobody")
+    player = Player(checks.validate(compose(("env=Catch-v0", "ppo", "env.source=envpool"))), "nobody")
     with pytest.raises(PodiumError, match=r"Catch-v0: EnvPool's envs cannot be drawn, and Gymnasium has none"):
         next(player.play())

@@ -17,6 +17,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from podium import checks
 from podium import experiment as experiments
 from podium.bench._side_by_side import Row, Side, Work, race
 from podium.core import machine
@@ -80,7 +81,7 @@ def experiment(
     algo = {"name": "ppo", "lr": plan.lr, "discount": plan.discount, "lam": plan.lam, "clip": CLIP, "entropy": 0.0}
     algo |= {"critic": CRITIC, "max_norm": MAX_NORM, "anneal": ["lr", "clip"] if plan.linear else []}
     algo |= {"steps": plan.steps, "batch": plan.batch, "epochs": plan.epochs, "normalise_advantage": True}
-    return experiments.validate(
+    return checks.validate(
         {
             "seed": seed,
             "env": {"id": env, "num": plan.envs},

@@ -17,6 +17,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from podium import checks
 from podium import experiment as experiments
 from podium.bench._agents import CRITIC, MAX_NORM, Plan, need_sb3, sb3_learn
 from podium.bench._side_by_side import Row, Side, Work, compare, effort
@@ -53,7 +54,7 @@ def experiment(plan: Plan, threads: int) -> Experiment:
     algo = {"name": "ppo", "lr": plan.lr, "discount": plan.discount, "lam": plan.lam, "clip": CLIP, "entropy": ENTROPY}
     algo |= {"critic": CRITIC, "max_norm": MAX_NORM, "anneal": ["lr", "clip"]}
     algo |= {"steps": plan.steps, "batch": plan.batch, "epochs": plan.epochs, "normalise_advantage": True}
-    return experiments.validate(
+    return checks.validate(
         {
             "env": {"id": "ALE/Pong-v5", "num": plan.envs, "kwargs": LIVES},
             "algo": algo,

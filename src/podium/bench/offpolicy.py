@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from podium import checks
 from podium import experiment as experiments
 from podium.bench._agents import need_sb3
 from podium.bench._side_by_side import Row, Side, Work, compare, effort
@@ -51,7 +52,7 @@ def main(rounds: int = 5, quick: bool = False) -> list[Row]:
 def podium(algo: str, members: int, width: int, batch: int) -> Work:
     words = [f"{Still.__module__}:{Still.__name__}", f"algo={algo}", f"algo.batch={batch}", "env.num=1"]
     words += [f"net.hidden=[{width},{width}]", f"replay.capacity={STORED}", f"train.members={members}"]
-    pod = experiments.build_pod(experiments.validate(compose(words)))
+    pod = experiments.build_pod(checks.validate(compose(words)))
     learner = pod.learner
     assert isinstance(learner, FromReplay)
     learner.replay.insert({name: x.expand(members, *x.shape[1:]) for name, x in steps().items()})

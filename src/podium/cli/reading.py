@@ -172,11 +172,11 @@ def _members(n: int) -> str:
 
 def _scales(algo: str) -> dict[str, str]:
     """The scale of each gene of an algorithm; nothing where the algorithm is not to be had."""
-    from podium import experiment
+    from podium import lookup
     from podium.core import hyper
 
     try:
-        return {name: gene.scale for name, gene in hyper.genes(experiment.algorithm(algo).Settings).items()}
+        return {name: gene.scale for name, gene in hyper.genes(lookup.algorithm(algo).Settings).items()}
     except PodiumError:
         return {}
 

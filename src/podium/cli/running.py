@@ -81,7 +81,7 @@ def _say_why_not(result: Result) -> None:
 
 def _finish(result: Result, quiet: bool, named: bool = True) -> None:
     """What to say at the end of a run; if little is to be said, the folder that the user has not named."""
-    from podium import experiment as experiments
+    from podium import lookup
     from podium.guests.base import is_guest
     from podium.report import tables
 
@@ -105,7 +105,7 @@ def _finish(result: Result, quiet: bool, named: bool = True) -> None:
             next_ += [f"podium front {path} --plot front.png"]
     else:
         tables.show(tables.summary(result.top, title))
-    if not (result.top and is_guest(experiments.algorithm(result.top[0]["algo"]))):
+    if not (result.top and is_guest(lookup.algorithm(result.top[0]["algo"]))):
         next_ += [f"podium export {path} -o {result.path.name}.onnx", f"podium play {path} -o {result.path.name}.gif"]
     print("\nNext:", *next_, sep="\n  ")
 
