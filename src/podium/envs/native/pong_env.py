@@ -75,13 +75,8 @@ class PongEnv(gym.Env[NDArray[np.float32], np.int64]):
         tilt = self.np_random.uniform(-1, 1)
         side = self.np_random.choice([-SPEED, SPEED])
         s |= {name: 0.5 for i in range(FRAMES) for name in (f"x{i}", f"y{i}")}
-        s |= {
-            "vx": side,
-            "vy": np.sign(tilt) * (SLOWEST + (SPEED - SLOWEST) * abs(tilt)),
-            "returned": 0.0,
-            "clock": 0.0,
-        }
-        self._keep(s)
+        vy = np.sign(tilt) * (SLOWEST + (SPEED - SLOWEST) * abs(tilt))
+        self._keep(s | {"vx": side, "vy": vy, "returned": 0.0, "clock": 0.0})
 
     def _keep(self, s: dict[str, float]) -> None:
         self.state = np.array([s[name] for name in Pong.names])
