@@ -94,9 +94,12 @@ def _check_unseen(env: EnvSettings, guest: str, known: Sequence[str]) -> None:
 
 def _check_mask(env: EnvSettings, algo: str, spec: Spec) -> None:
     """Refuse an action mask that would not be obeyed, or not as it is meant."""
-    masks, action = [part for part in parts_of(spec.obs) if part.mask], spec.action
+    parts, action = parts_of(spec.obs), spec.action
+    masks = [part for part in parts if part.mask]
     if not masks:
         return
+    if len(masks) == len(parts):
+        raise ConfigError("env.id", env.id, f"observations that hold something beside their {MASK}")
     if len(masks) > 1:
         raise ConfigError("env.id", env.id, f"one {MASK} in its observations, not {', '.join(m.name for m in masks)}")
     if not isinstance(action, gym.spaces.Discrete):

@@ -84,13 +84,13 @@ class World(gym.Env[Any, Any]):
 
 
 class Misled(World):
-    """A mask that does not go with the actions, or several."""
+    """A mask that does not go with the actions, or several, or nothing beside it."""
 
-    def __init__(self, size: int = 4, actions: str = "discrete", twice: bool = False) -> None:
+    def __init__(self, size: int = 4, actions: str = "discrete", twice: bool = False, alone: bool = False) -> None:
         super().__init__()
         mask = {"action_mask": Box(0, 1, (size,), np.int8)}
         inner = {"inner": Dict({**mask, "sign": Box(-1, 1, (1,))})} if twice else {"sign": Box(-1, 1, (1,))}
-        self.observation_space = Dict({**mask, **inner})
+        self.observation_space = Dict(mask if alone else {**mask, **inner})
         kinds = {"discrete": Discrete(4), "multi": spaces.MultiDiscrete([2, 2]), "box": Box(-1, 1, (4,))}
         self.action_space = kinds[actions]
 
@@ -169,6 +169,7 @@ SAC = ("sac", *REPLAY[:-5], "env.num=4")
         ((*SAC, "env.kwargs.actions=box"), "env.id: .* for Discrete actions"),
         ((*PPO, "env.kwargs.size=5"), "env.id: .* an action_mask of a number for each action, 4, not 5"),
         ((*PPO, "env.kwargs.twice=true"), "env.id: .* one action_mask in its observations, not action_mask, inner"),
+        ((*PPO, "env.kwargs.alone=true"), "env.id: .* observations that hold something beside their action_mask"),
         (SAC, "algo.name: 'sac' is not allowed; ppo, a2c, dqn, sac-discrete: only these obey"),
         ((*PPO, "env.sticky=0.25"), "env.sticky: 0.25 is not allowed; 0 where observations hold an action_mask"),
         ((*PPO, "algo=podium.algos.ppo:PPO", "env.kwargs.size=3"), "env.id: .* a number for each action, 4, not 3"),
