@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -179,9 +180,15 @@ def _title(experiment: Experiment) -> str:
 
 @contextmanager
 def disk(run: Run) -> Iterator[None]:
-    """A full disk or a lost folder ends the run with a message that says what still stands."""
+    """What ends the run is in its log. A full disk or a lost folder: with a message that says what still stands."""
     try:
         yield
+    except BrokenPipeError:
+        raise  # of who reads what is printed
     except OSError as error:
         rest = f"make room, then: podium resume {run.path}" if checkpoint.found(run.path) else "nothing was saved"
         raise PodiumError(f"{run.path}: a file could not be written ({error}); {rest}") from error
+    except Exception as error:
+        known = isinstance(error, PodiumError)
+        run.log(f"ended by an error: {error if known else traceback.format_exc().strip()}")
+        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from gymnasium import Space
 from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 import podium
-from podium.core.errors import ConfigError
+from podium.core.errors import ConfigError, PodiumError
 from podium.core.streams import Streams
 from podium.envs.base import VecEnv
 from podium.envs.batch import Batch
@@ -94,3 +95,24 @@ def test_it_learns(walk: Path, tmp_path: Path) -> None:
     )
     result = podium.train(*words, out=tmp_path / "run")
     assert result.top[0]["fitness"] == pytest.approx(0.7, abs=1e-5)  # three steps to the right
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda obs, r, t, u, last: (obs, r[:, None], t, u, last), r"Walk, reward: shape \[6, 1\], .* be \[6\]"),
+        (lambda obs, r, t, u, last: (obs[:, 0], r, t, u, last), r"Walk, obs: shape \[6\], .* be \[6, 1\]"),
+        (lambda obs, r, t, u, last: (obs, r, t, u, last[:1]), r"Walk, last: shape \[1, 1\], .* be \[6, 1\]"),
+        (
+            lambda obs, r, t, u, last: (obs, r, t, u),
+            "Walk.advance: 4 values, not obs, reward, terminated, truncated, last",
+        ),
+    ],
+)
+def test_what_has_another_shape_is_refused(wrong: Any, message: str, walk: Path) -> None:
+    env = build(walk, 2, 3)
+    env.reset(Streams(0, [0, 1]))
+    advance = env.advance  # type: ignore[attr-defined]
+    env.advance = lambda action: wrong(*advance(action))  # type: ignore[attr-defined]
+    with pytest.raises(PodiumError, match=message):
+        env.step(torch.zeros(2, 3, dtype=torch.int64))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import gymnasium as gym
 import pytest
 import torch
-from gymnasium.spaces import Discrete
+from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from podium.core import tree
-from podium.core.errors import CheckpointError
+from podium.core.errors import CheckpointError, PodiumError
 from podium.core.spec import Step
 from podium.core.streams import Streams
 from podium.envs.base import VecEnv
 from podium.envs.native import SIMULATORS, MountainCarContinuous
+from podium.envs.native.base import State
+from podium.envs.native.cartpole import CartPole
 from podium.envs.native.pong import Pong
 from probes import PROBES
 from worlds import make
@@ -251,3 +253,33 @@ def test_gymnasium_registers_every_twin_with_these_spaces() -> None:
         twin = gym.make(id)
         assert (simulator.obs_space, simulator.action_space) == (twin.observation_space, twin.action_space)
         assert simulator.time_limit == twin.spec.max_episode_steps
+
+
+class Wide(CartPole):
+    obs_space = Box(-1.0, 1.0, (3,))
+
+
+class Flat(CartPole):
+    def advance(self, s: State, action: Tensor) -> tuple[Tensor, Tensor]:
+        reward, terminated = super().advance(s, action)
+        return reward[0], terminated
+
+
+class Misnamed(CartPole):
+    def start(self, u: Sequence[Tensor]) -> State:
+        return {"speed": u[0]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Wide, r"Wide.observe: shape \[2, 3, 4\], and it has to be \[2, 3, 3\]"),
+        (Flat, r"Flat.advance, its reward: shape \[3\], and it has to be \[2, 3\]"),
+        (Misnamed, r"Misnamed.start: gives \['speed'\], but names="),
+    ],
+)
+def test_a_simulator_whose_shapes_are_not_its_own_is_refused(kind: type[CartPole], message: str) -> None:
+    env = kind(2, 3)
+    with pytest.raises(PodiumError, match=message):
+        env.reset(Streams(0, [0, 1]))
+        env.step(torch.zeros(2, 3, dtype=torch.int64))

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 import podium
+import whole
 from podium.core import machine
 from podium.core.errors import ConfigError, EnvFailed, PodiumError
 from podium.core.streams import Streams
@@ -358,3 +359,22 @@ def test_a_run_goes_on_and_its_log_tells(tmp_path: Path) -> None:
     train(*words, "stop.steps=256", "eval.episodes=4", out=tmp_path / "run")
     log = (tmp_path / "run" / "log.txt").read_text()
     assert log.count("SIGABRT") == 2 and "in maybe" in log
+
+
+def test_a_run_that_an_env_ends_says_why_in_its_log(tmp_path: Path) -> None:
+    kwargs = f'env.kwargs={{how: raise, folder: "{tmp_path}", times: 99}}'
+    words = ("ppo", f"env={SICK}", kwargs, "env.source=workers", "env.num=2", "env.workers=1", "algo.steps=32")
+    code, _, said = whole.command("train", *words, "stop.steps=256", "-o", tmp_path / "run")
+    assert code == 2 and "failed 5 times" in said and said.count("\n") > 4, "a traceback has lines"
+    log = (tmp_path / "run" / "log.txt").read_text()
+    assert "ended by an error: " in log and "the dog ate it" in log and "in maybe" in log
+    code, out, _ = whole.command("top", tmp_path / "run")
+    assert code == 0 and "stopped before its end" in out
+
+
+def test_an_env_that_raises_in_this_process_points_to_workers(tmp_path: Path) -> None:
+    kwargs = f'env.kwargs={{how: raise, folder: "{tmp_path}", times: 99}}'
+    with pytest.raises(RuntimeError, match="the dog ate it") as raised:
+        train("ppo", f"env={SICK}", kwargs, "env.num=2", "algo.steps=32", "stop.steps=256", out=tmp_path / "run")
+    assert "Sick raised it. With env.source=workers" in raised.value.__notes__[0]
+    assert "ended by an error: Traceback" in (tmp_path / "run" / "log.txt").read_text()

@@ -94,6 +94,7 @@ def top(
     ] = None,
 ) -> None:
     """The leaderboard of a run, at work or finished."""
+    from podium.cli import watching
     from podium.report import heading, progress, tables
     from podium.store.run import config_of
 
@@ -108,9 +109,8 @@ def top(
         print_json(ledger.top(n))
     elif not watch:
         tables.show(view())
+        watching.say_stopped(run, ledger)
     else:
-        from podium.cli import watching
-
         watching.watch(run, view)
 
 

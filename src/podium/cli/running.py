@@ -82,8 +82,11 @@ def _say_why_not(result: Result) -> None:
 def _finish(result: Result, quiet: bool, named: bool = True) -> None:
     """What to say at the end of a run; if little is to be said, the folder that the user has not named."""
     from podium import lookup
+    from podium.envs.make import source_of
+    from podium.envs.settings import EnvSettings
     from podium.guests.base import is_guest
     from podium.report import tables
+    from podium.store.run import config_of
 
     path = shlex.quote(str(result.path))
     if result.reason == "failed":
@@ -106,7 +109,9 @@ def _finish(result: Result, quiet: bool, named: bool = True) -> None:
     else:
         tables.show(tables.summary(result.top, title))
     if not (result.top and is_guest(lookup.algorithm(result.top[0]["algo"]))):
-        next_ += [f"podium export {path} -o {result.path.name}.onnx", f"podium play {path} -o {result.path.name}.gif"]
+        next_ += [f"podium export {path} -o {result.path.name}.onnx"]
+        if source_of(EnvSettings(**config_of(result.path)["env"]), 1) != "own":  # which nobody can draw
+            next_ += [f"podium play {path} -o {result.path.name}.gif"]
     print("\nNext:", *next_, sep="\n  ")
 
 

@@ -12,6 +12,7 @@ from rich.live import Live
 
 from podium.cli.base import ledger_of
 from podium.report.tables import Fitted
+from podium.store.ledger import Ledger
 from podium.store.lock import held
 
 EVERY = 2
@@ -21,18 +22,20 @@ EVERY = 2
 def watch(run: Path, view: Callable[[], Fitted]) -> None:
     """Show what `view` gives, until nobody trains or nobody writes to the run any more."""
     console, ledger = Console(highlight=False), ledger_of(run)
-    stopped = False
     with Live(_fitting(console, view()), console=console, auto_refresh=False) as live:
         try:
-            while ledger.training() and not stopped:
-                stopped = not held(run / "lock") and ledger.training()
-                if not stopped:
-                    time.sleep(EVERY)
+            while held(run / "lock") and ledger.training():
+                time.sleep(EVERY)
                 live.update(_fitting(console, view()), refresh=True)
             live.update(_fitting(console, view()), refresh=True)
         except KeyboardInterrupt:
             return
-    if stopped:
+    say_stopped(run, ledger)
+
+
+def say_stopped(run: Path, ledger: Ledger) -> None:
+    """If members would still be training, but nobody writes to the run any more."""
+    if not held(run / "lock") and ledger.training():
         print(f"The run has stopped before its end. Go on with:  podium resume {shlex.quote(str(run))}")
 
 

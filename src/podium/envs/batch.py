@@ -15,6 +15,7 @@ from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.ops.actions import ToEnv
 
+OUTCOME = ("obs", "reward", "terminated", "truncated", "last")
 Outcome = tuple[Any, Any, Any, Any, Any]
 """obs, reward, terminated, truncated, last: tensors on the batch's device, or numpy arrays; `[N, ...]` each."""
 
@@ -49,10 +50,14 @@ class Batch:
     def reset(self, streams: Streams) -> Tensor:
         seeds = [s for g in streams.env for s in torch.randint(2**31, (self.envs,), generator=g).tolist()]
         self._tally = torch.zeros_like(self._tally)
-        return self._tensor(self.start(seeds))
+        return self._tensor("start", self.start(seeds), self._shape)
 
     def step(self, action: Tensor) -> Step:
-        obs, reward, terminated, truncated, last = map(self._tensor, self.advance(self.chosen(action)))
+        outcome = self.advance(self.chosen(action))
+        if len(outcome) != len(OUTCOME):
+            raise PodiumError(f"{type(self).__name__}.advance: {len(outcome)} values, not {', '.join(OUTCOME)}")
+        shapes = self._shape, (), (), (), self._shape
+        obs, reward, terminated, truncated, last = map(self._tensor, OUTCOME, outcome, shapes)
         reward, terminated, truncated = reward.float(), terminated.bool(), truncated.bool()
         ended = self._tally + torch.stack((reward, torch.ones_like(reward)))
         self._tally = ended.masked_fill(terminated | truncated, 0)
@@ -70,9 +75,16 @@ class Batch:
         except TypeError as error:
             raise ConfigError("env.id", type(self).__name__, f"its actions are {error}") from error
 
-    def _tensor(self, x: Any) -> Tensor:
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        return self.obs_space.shape or ()
+
+    def _tensor(self, what: str, x: Any, shape: tuple[int, ...]) -> Tensor:
         rows: Tensor = torch.as_tensor(x, device=self.device)
-        return rows.view(self.members, self.envs, *rows.shape[1:])
+        wanted = (self.members * self.envs, *shape)
+        if rows.shape != wanted:
+            raise PodiumError(f"{type(self).__name__}, {what}: shape {[*rows.shape]}, and it has to be {[*wanted]}")
+        return rows.view(self.members, self.envs, *shape)
 
     def state(self) -> Tree | None:
         return None

@@ -32,7 +32,8 @@ def resolve(id: str) -> EnvSpec | Callable[..., Any]:
     found = imports.module("env.id", id)
     target = getattr(found, name, None) or gym.registry.get(name)  # Gymnasium's own form names a module that registers
     if target is None:
-        raise UnknownName("env.id", id, (f"{module}:{n}" for n in vars(found) if not n.startswith("_")))
+        own = (n for n, value in vars(found).items() if getattr(value, "__module__", None) == found.__name__)
+        raise UnknownName("env.id", id, (f"{module}:{n}" for n in own if not n.startswith("_")))
     if not callable(target) and not isinstance(target, EnvSpec):
         raise ConfigError("env.id", id, "a class or function that makes an env is allowed")
     return target  # type: ignore[no-any-return]
@@ -64,7 +65,10 @@ def build(
 
 def _build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     if not isinstance(target, EnvSpec):
-        return target(**kwargs)  # type: ignore[no-any-return]
+        made = target(**kwargs)
+        if not isinstance(made, gym.Env):
+            raise TypeError(f"{type(made).__name__} is no gymnasium.Env")
+        return made
     try:
         # The checker is for authors, and the adapter never steps before a reset: two wrappers fewer in the hot loop.
         return gym.make(replace(target, order_enforce=False), disable_env_checker=True, **kwargs)

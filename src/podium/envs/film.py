@@ -13,6 +13,7 @@ from podium.envs import wrappers
 from podium.envs.base import VecEnv
 from podium.envs.from_gymnasium import FromGymnasium
 from podium.envs.make import limit_of, make, make_one, source_of
+from podium.envs.objects import name_of
 from podium.envs.settings import EnvSettings
 
 Array = np.ndarray[Any, Any]
@@ -59,11 +60,12 @@ class Camera(gym.Wrapper[Any, Any, Any, Any]):
     def _draw(self) -> Array:
         try:
             frame = self.env.render()
-        except gym.error.DependencyNotInstalled as error:
-            raise PodiumError(f"this env cannot be drawn: {error}") from error
+        except Exception as error:  # a package, a display or a driver that is not there
+            said = f"{name_of(self.env)} cannot be drawn: {error}"
+            without = "; without a display MuJoCo needs MUJOCO_GL=egl or MUJOCO_GL=osmesa"
+            raise PodiumError(f"{said}{without if 'GL' in str(error) else ''}") from error
         if not isinstance(frame, np.ndarray):
-            name = self.env.spec.id if self.env.spec else self.env
-            raise PodiumError(f"{name} does not draw pictures (render_mode rgb_array)")
+            raise PodiumError(f"{name_of(self.env)} does not draw pictures (render_mode rgb_array)")
         return frame
 
 

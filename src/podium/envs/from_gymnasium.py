@@ -17,7 +17,7 @@ from podium.core.parts import Row
 from podium.core.spec import Episode, Step
 from podium.core.streams import Streams
 from podium.core.tree import Tree
-from podium.envs.objects import Array, Arrays, Objects, spaces_of
+from podium.envs.objects import Array, Arrays, Objects, name_of, spaces_of
 
 
 class FromGymnasium:
@@ -38,7 +38,7 @@ class FromGymnasium:
         first, count = make(), members * envs
         self.obs_space, self.action_space = spaces_of(first)
         objects = [first, *(make() for _ in range(count - 1))]
-        self._actions = Actions(first.action_space)
+        self._actions, self._name = Actions(first.action_space), name_of(first)
         self._objects = Objects(objects, measures, self.obs_space if isinstance(self.obs_space, Row) else None)
         obs = self.obs_space.shape or (), self.obs_space.dtype
         self._out, self._spare = (Out(Arrays.of(count, obs, len(measures)), members, envs) for _ in range(2))
@@ -50,7 +50,13 @@ class FromGymnasium:
     def step(self, action: Tensor) -> Step:
         self._out, self._spare = out, _ = self._spare, self._out
         rows = self._actions.to_env(flat(action))
-        self._objects.step(rows.tolist() if isinstance(self.action_space, Discrete) else list(rows), out.arrays)
+        try:
+            self._objects.step(rows.tolist() if isinstance(self.action_space, Discrete) else list(rows), out.arrays)
+        except Exception as error:
+            error.add_note(
+                f"{self._name} raised it. With env.source=workers it costs one episode, and the run goes on."
+            )
+            raise
         return out.on(self.device)
 
     def state(self) -> Tree | None:

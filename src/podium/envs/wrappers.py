@@ -231,7 +231,9 @@ def stacked(space: Space[Any], count: int) -> Space[Any]:
 def timed(space: Space[Any], limit: float | None) -> Space[Any]:
     """The space with the time as one number more."""
     if limit is None:
-        raise ConfigError("env.time_aware", True, "needs an end: set env.time_limit")
+        raise ConfigError(
+            "env.time_aware", True, "needs an end: set env.time_limit, or `time_limit` in a VecEnv's class"
+        )
     if isinstance(space, Row):
         return Row(Tuple((space.source, Box(0.0, 1.0, (1,)))))
     assert isinstance(space, Box)

@@ -11,7 +11,7 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 from torch import Tensor
 
-from podium.core.errors import CheckpointError
+from podium.core.errors import CheckpointError, PodiumError
 from podium.core.spec import Episode, Step
 from podium.core.streams import Block, Streams, uniform
 from podium.core.tree import Tree
@@ -87,7 +87,9 @@ class Simulator:
         self.fresh = self._fresh.next()
         self.restart(torch.ones_like(self._done_row))
         self._tally.zero_()
-        return self._out[0].copy_(self.observe(self.s))
+        seen = self.observe(self.s)
+        self._check("observe", seen, self._out[0].shape)
+        return self._out[0].copy_(seen)
 
     def step(self, action: Tensor) -> Step:
         self._out, self._spare = self._spare, self._out
@@ -96,6 +98,9 @@ class Simulator:
             action = action.nan_to_num()  # a failed member's NaN must not outlive it in the state of its envs
         self.fresh = self._fresh.next()
         reward, terminated = self.advance(self.s, action.detach())
+        if not reward.shape == terminated.shape == gained.shape:  # else they would be spread over all without a word
+            self._check("advance, its reward", reward, gained.shape)
+            self._check("advance, its terminated", terminated, gained.shape)
         gained.copy_(reward)
         torch.add(self._tally, gain, out=ended)
         torch.ge(episode.length, self._limit, out=self._late)
@@ -140,8 +145,14 @@ class Simulator:
         steps = max(1, min(128, 2**14 // (self.envs * max(1, self.numbers))))
         u = uniform(self._streams.env, steps, self.numbers, self.envs).permute(1, 2, 0, 3).to(self.table)
         s = self.start(u.unbind(1) if self.numbers else [u.new_zeros(steps, self.members, self.envs)])
+        if wrong := [name for name in s if name not in self.names] or not s:
+            raise PodiumError(f"{type(self).__name__}.start: gives {wrong or 'nothing'}, but names={self.names}")
         # Laid out as the table is, [N, S, M, E], which makes the choice between the two one pass over memory.
         return torch.stack([s[name] for name in self.names if name in s], 1).permute(2, 0, 1, 3)
+
+    def _check(self, what: str, found: Tensor, shape: torch.Size) -> None:
+        if found.shape != shape:
+            raise PodiumError(f"{type(self).__name__}.{what}: shape {[*found.shape]}, and it has to be {[*shape]}")
 
     def _outputs(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Episode]:
         """What a step fills: obs, last, truncated, gain (reward, 1), its first row, totals, objectives, the record."""
