@@ -145,7 +145,7 @@ class Simulator:
         steps = max(1, min(128, 2**14 // (self.envs * max(1, self.numbers))))
         u = uniform(self._streams.env, steps, self.numbers, self.envs).permute(1, 2, 0, 3).to(self.table)
         s = self.start(u.unbind(1) if self.numbers else [u.new_zeros(steps, self.members, self.envs)])
-        if wrong := [name for name in s if name not in self.names] or not s:
+        if (wrong := [name for name in s if name not in self.names]) or not s:
             raise PodiumError(f"{type(self).__name__}.start: gives {wrong or 'nothing'}, but names={self.names}")
         # Laid out as the table is, [N, S, M, E], which makes the choice between the two one pass over memory.
         return torch.stack([s[name] for name in self.names if name in s], 1).permute(2, 0, 1, 3)
