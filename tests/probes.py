@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from podium.envs.native.base import Simulator, State
+from podium.envs.native.pong import Pong
 
 
 class Probe(Simulator):
@@ -119,6 +120,14 @@ class AsymmetricTarget(Probe):
 def boxed(probe: type[Probe]) -> type[Probe]:
     """The same for a number as action, where the action changes nothing."""
     return type(f"Boxed{probe.__name__}", (probe,), {"action_space": Box(-1.0, 1.0, (1,))})
+
+
+class OpenPong(Pong):
+    """Pong where the style of all steps counts, also of those before the player has hit the ball."""
+
+    def style(self) -> Tensor:
+        self.returned.fill_(1)
+        return super().style()
 
 
 PROBES = (ConstantReward, ObsReward, DelayedReward, ActionReward, ObsActionReward, TruncatedForever, ContinuousTarget)

@@ -15,8 +15,8 @@ from podium.core.errors import ConfigError
 from podium.core.tree import Tree
 from podium.envs.native.cartpole import CartPole
 from podium.envs.native.pendulum import Pendulum
-from podium.envs.native.pong import Pong
 from podium.ops.grad import clip_by_norm
+from probes import OpenPong
 from stacks import ALGORITHMS, TwoDials, build, gap, rows, same
 
 PLAN: dict[str, dict[str, Any]] = {
@@ -68,7 +68,7 @@ def test_every_gene_has_another_value_here() -> None:
 @pytest.mark.parametrize(("name", "gene"), [(n, g) for n, a in ALGORITHMS.items() for g in hyper.genes(a.Settings)])
 @pytest.mark.parametrize("env", [CartPole, Pendulum])
 def test_a_gene_changes_its_own_member_and_no_other(name: str, gene: str, env) -> None:
-    env = Pong if gene == "style" else env  # which tells how a step was done
+    env = OpenPong if gene == "style" else env  # which tells how a step was done
     base, changed = stack(name, env), stack(name, env, {1: {gene: OTHER[gene]}})
     learn(base)
     learn(changed)

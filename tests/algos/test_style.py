@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 import podium
 from podium import checks
@@ -16,16 +15,8 @@ from podium.core.errors import ConfigError
 from podium.core.streams import Streams
 from podium.envs.native.pong import BAT, Pong
 
-WORDS = ("pong", "ppo", f"env.id={__name__}:Open", "env.num=16", "algo.steps=32", "algo.batch=256")
+WORDS = ("pong", "ppo", "env.id=probes:OpenPong", "env.num=16", "algo.steps=32", "algo.batch=256")
 WORDS += ("train.members=3", "train.threads=1")
-
-
-class Open(Pong):
-    """Pong where all steps count, also those before the player has hit the ball."""
-
-    def style(self) -> Tensor:
-        self.returned.fill_(1)
-        return super().style()
 
 
 def test_pong_tells_stops_from_moves_once_the_ball_was_returned() -> None:
