@@ -723,25 +723,27 @@ def judged(floor: Floor, entries: Sequence[Result | None]) -> Verdict | None:
 
 
 def write(kept: Kept, failures: dict[str, str]) -> None:
-    lines, details, loads = [], [], [0.0]
+    """The page of all promises. What was measured elsewhere stays as the page has it."""
+    before = RESULTS.read_text().splitlines() if RESULTS.exists() else []
+    lines, details = [], []
     for floor in FLOORS:
         entries = [kept.find(part) or kept.last(part) for part in floor.parts]
         verdict = judged(floor, entries)
-        if verdict is None or floor.name in failures:
-            said = "failed" if floor.name in failures else "not measured"
-            lines.append(f"| {floor.what} | {floor.floor} | {floor.aim} | {said} | **no** | | `{floor.command}` |")
-            details += [f"- **{floor.name}**: {failures[floor.name]}"] if floor.name in failures else []
-            continue
-        holds = ("yes, and the aim" if verdict.aim and floor.aim != "-" else "yes") if verdict.holds else "**no**"
-        when = max(e["date"] for e in entries if e)
-        when += "".join(
-            f", at {c}" for c in sorted({e["commit"] for e in entries if e and e["sources"] != kept.sources})
-        )
-        loads += [e["load"] for e in entries if e]
-        cells = (floor.what, floor.floor, floor.aim, verdict.measured, holds, when, f"`{floor.command}`")
-        lines.append(f"| {' | '.join(cells)} |")
-        details.append(f"- **{floor.name}**: {verdict.details}")
-    machines = sorted({e["machine"] for f in FLOORS for p in f.parts if (e := kept.last(p))}) or [machine()]
+        start, note = f"| {floor.what} | {floor.floor} | {floor.aim} |", f"- **{floor.name}**:"
+        if floor.name in failures:
+            lines.append(f"{start} failed | **no** | | `{floor.command}` |")
+            details.append(f"{note} {failures[floor.name]}")
+        elif verdict is None:
+            lines += [line for line in before if line.startswith(start)] or [
+                f"{start} not measured | **no** | | `{floor.command}` |"
+            ]
+            details += [line for line in before if line.startswith(note)]
+        else:
+            holds = ("yes, and the aim" if verdict.aim and floor.aim != "-" else "yes") if verdict.holds else "**no**"
+            when = ", at ".join([max(e["date"] for e in entries if e), *sorted({e["commit"] for e in entries if e})])
+            lines.append(f"{start} {verdict.measured} | {holds} | {when} | `{floor.command}` |")
+            details.append(f"{note} {verdict.details}; found a load of {max(e['load'] for e in entries if e):.1f}")
+    machines = {f"Machine: {e['machine']}." for f in FLOORS for p in f.parts if (e := kept.last(p))}
     head = [
         "# Measured",
         "",
@@ -749,11 +751,9 @@ def write(kept: Kept, failures: dict[str, str]) -> None:
         "A ratio is a median over rounds with a bootstrap interval (95 %), and holds only if it also does against the",
         "peer's best number of threads, and against the peer in a process without podium's thread settings.",
         "",
-        *(f"Machine: {m}." for m in machines),
-        f"Commit {commit()} where a row names no other, sources {kept.sources}; the highest load that a measurement",
-        f"found was {max(loads):.1f}.",
+        *sorted(machines | {line for line in before if line.startswith("Machine: ")}),
         "",
-        "| what | floor | aim | measured | holds | when (UTC) | command |",
+        "| what | floor | aim | measured | holds | when (UTC), at which commit | command |",
         "|---|---|---|---|---|---|---|",
     ]
     RESULTS.write_text("\n".join([*head, *lines, "", "## Behind the numbers", "", *details, ""]))

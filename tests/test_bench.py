@@ -429,11 +429,26 @@ def test_floors_measure_once_and_again_when_asked_or_when_sources_change(
     assert start(floors, monkeypatch) == 0 and calls == ["p", "q"]
     assert start(floors, monkeypatch, "--fresh") == 0 and calls == ["p", "q"] * 2
     monkeypatch.setattr(floors, "sources", lambda: "others")
+    monkeypatch.setattr(floors, "commit", lambda: "newer")
     assert start(floors, monkeypatch, "--only", "b") == 0 and calls == ["p", "q"] * 2 + ["q"]
     text = floors.RESULTS.read_text()
     a, b = (line for line in text.splitlines() if line.startswith(("| the a", "| the b")))
-    assert a.startswith("| the a | 1 | 2 | [3, 2] | yes |") and ", at " in a  # p of the sources before
-    assert b.startswith("| the b | 1 | 2 | [2] | yes |") and ", at " not in b
+    assert a.startswith("| the a | 1 | 2 | [3, 2] | yes |") and a.count(", at ") == 2  # p of the sources before
+    assert b.startswith("| the b | 1 | 2 | [2] | yes |") and b.endswith(", at newer | `command` |")
+
+
+def test_floors_keep_the_rows_of_what_was_measured_elsewhere(
+    floors: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(floors, monkeypatch, {"p": 3, "q": 2})
+    assert start(floors, monkeypatch) == 0
+    before = floors.RESULTS.read_text()
+    floors.KEPT.unlink()
+    monkeypatch.setattr(floors, "machine", lambda: "another")
+    assert start(floors, monkeypatch, "--only", "b") == 0
+    after = floors.RESULTS.read_text()
+    lines = [line for line in before.splitlines() if line.startswith(("| the a", "- **a**", "Machine: "))]
+    assert len(lines) == 3 and set(lines) <= set(after.splitlines()) and "Machine: another." in after
 
 
 def test_floors_that_do_not_hold_or_fail_give_exit_code_1(floors: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,6 +165,7 @@ ONLY = {  # what is for some strategies only: another value than its default, th
     "alpha=0.1": ("0.1", "0.05", ["t-test"]),
     "objectives=[return,-length]": ("['return', '-length']", "[]", ["nsga2"]),
     "crossover=0.5": ("0.5", "1.0", ["nsga2"]),
+    "eta=3": ("3.0", "20.0", ["nsga2"]),
     "mutate=all": ("'all'", '"changed"', NAMES[1:6]),
     "factors=[0.5,2]": ("[0.5, 2.0]", "[0.8, 1.25]", NAMES[:6]),
     "resample=0.5": ("0.5", "0.05", NAMES[:6]),

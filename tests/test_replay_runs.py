@@ -193,10 +193,10 @@ def test_a_replay_that_was_not_saved_fills_anew(tmp_path: Path) -> None:
 
 
 def test_a_run_that_never_came_to_learn_says_so(tmp_path: Path) -> None:
-    given = words("sac", "stop.steps=null", "stop.seconds=0.2", "algo.warmup=600")
+    given = words("sac", "stop.steps=null", "stop.seconds=0.2", "algo.warmup=50000", "replay.capacity=50000")
     code, out, err = whole.command("train", *given, "train.members=1", "algo.lr=1e-3", "-o", tmp_path / "run")
     said = [line for line in out.splitlines() if line.startswith("sac has learnt nothing by step ")]
-    assert (code, err, len(said)) == (0, "", 1) and said[0].endswith("it begins at step 600 (algo.warmup)")
+    assert (code, err, len(said)) == (0, "", 1) and said[0].endswith("it begins at step 50,000 (algo.warmup)")
     assert said[0] in (tmp_path / "run" / "log.txt").read_text()
 
 

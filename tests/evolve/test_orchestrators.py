@@ -274,15 +274,20 @@ def test_nsga2_fills_every_row_with_children_of_the_survivors(make: Make) -> Non
 
 
 def test_without_crossover_a_child_has_the_genes_of_the_one_whose_weights_it_has(make: Make) -> None:
-    def steps(crossover: float) -> float:
-        """How far children are from their first parent, on average."""
-        world = make("nsga2", members=8, crossover=crossover)
-        world.go(1600)
-        members = world.members()
-        genes = {m["id"]: math.log(m["genes"]["lr"]) for m in members.values()}
-        return statistics.fmean(abs(genes[m["id"]] - genes[m["parent"]]) for m in members.values() if m["id"] >= 8)
+    assert 0 < _from_parents(make, crossover=0.0) < 0.5 * _from_parents(make, crossover=1.0)
 
-    assert 0 < steps(0.0) < 0.5 * steps(1.0)
+
+def test_a_smaller_eta_takes_children_further_from_their_parents(make: Make) -> None:
+    assert _from_parents(make, crossover=0.0, eta=2.0) > 2 * _from_parents(make, crossover=0.0, eta=20.0)
+
+
+def _from_parents(make: Make, **settings: float) -> float:
+    """How far children are from their first parent, on average."""
+    world = make("nsga2", members=8, **settings)
+    world.go(1600)
+    members = world.members()
+    genes = {m["id"]: math.log(m["genes"]["lr"]) for m in members.values()}
+    return statistics.fmean(abs(genes[m["id"]] - genes[m["parent"]]) for m in members.values() if m["id"] >= 8)
 
 
 # ---- the end, and going on

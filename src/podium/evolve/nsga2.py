@@ -76,7 +76,8 @@ def _children(population: Population, kind: int, seats: Sequence[tuple[int, int]
     genes = [dict(board[i].genes) for i in first]
     if len(own.space):
         a, b = (own.values([board[i].genes for i in parents]) for parents in (first, second))
-        crossed = explore.sbx(a, b, own.space, rng, probability=population.settings.crossover)
-        genes = own.with_values(genes, explore.polynomial(crossed, own.space, rng))
+        eta, probability = population.settings.eta, population.settings.crossover
+        crossed = explore.sbx(a, b, own.space, rng, eta, probability)
+        genes = own.with_values(genes, explore.polynomial(crossed, own.space, rng, eta))
     parents = [board[i] for i in first]  # before the rows change
     return [population.copy(p, i, e, g) for (p, i), e, g in zip(seats, parents, genes, strict=True)]

@@ -25,6 +25,7 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "alpha": ("t-test",),
     "objectives": ("nsga2",),
     "crossover": ("nsga2",),
+    "eta": ("nsga2",),
     "exchange": (*COPYING, "nsga2"),
     "mutate": COPYING,
     "factors": ("tournament", *COPYING),
@@ -86,6 +87,7 @@ class EvolveSettings(Section):
     crossover: float = Field(
         1.0, ge=0, le=1, description="nsga2: chance that a child has genes of both parents; else all from the first"
     )
+    eta: float = Field(20.0, gt=0, description="nsga2: the larger, the nearer the genes of children to their parents'")
 
     def check(self, stop_steps: int | None, episodes: int) -> None:
         """What the fields cannot say by themselves."""
