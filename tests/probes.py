@@ -123,10 +123,10 @@ def boxed(probe: type[Probe]) -> type[Probe]:
 
 
 class OpenPong(Pong):
-    """Pong where the style of all steps counts, also of those before the player has hit the ball."""
+    """Pong where the style of all steps counts, also of those that decide a round."""
 
     def style(self) -> Tensor:
-        self.returned.fill_(1)
+        self.rightward.fill_(True)
         return super().style()
 
 

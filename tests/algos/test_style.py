@@ -13,20 +13,21 @@ from podium import experiment as experiments
 from podium.compose import compose
 from podium.core.errors import ConfigError
 from podium.core.streams import Streams
-from podium.envs.native.pong import BAT, Pong
+from podium.envs.native.pong import BAT, SPEED, Pong
 
 WORDS = ("pong", "ppo", "env.id=probes:OpenPong", "env.num=16", "algo.steps=32", "algo.batch=256")
 WORDS += ("train.members=3", "train.threads=1")
 
 
-def test_pong_tells_stops_from_moves_once_the_ball_was_returned() -> None:
+@pytest.mark.parametrize(("x", "vx", "free"), [(0.3, SPEED, 1), (0.7, SPEED, 1), (0.7, -SPEED, 1), (0.3, -SPEED, 0)])
+def test_pong_tells_stops_from_moves_while_there_is_time_for_either(x: float, vx: float, free: int) -> None:
     env, actions = Pong(1, 3), torch.tensor([[0, 1, 2]])
     env.reset(Streams(0, [0]))
-    assert not env.step(actions).style.any()  # type: ignore[union-attr]
-    env.s["returned"].fill_(1)
-    assert env.step(actions).style.tolist() == [[-1, 1, -1]]  # type: ignore[union-attr]
+    for name, value in (("x3", x), ("vx", vx), ("bat", 0.5)):
+        env.s[name].fill_(value)
+    assert env.step(actions).style.tolist() == [[-free, free, -free]]  # type: ignore[union-attr]
     env.s["bat"].copy_(torch.tensor([[BAT[1] / 2, 0.5, 1 - BAT[1] / 2]]))
-    assert env.step(actions).style.tolist() == [[0, 1, 0]]  # type: ignore[union-attr]  # up against the walls
+    assert env.step(actions).style.tolist() == [[0, free, 0]]  # type: ignore[union-attr]  # up against the walls
 
 
 def test_style_is_a_reward_of_the_members_own() -> None:

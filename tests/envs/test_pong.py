@@ -67,11 +67,9 @@ def test_a_bat_turns_the_ball_round_and_gives_it_some_of_its_speed() -> None:
     env = game(x3=near, y3=0.5, vx=-SPEED, vy=0.0, bat=0.5)
     env.step(2 * STOP)  # down
     assert float(env.s["vx"]) == pytest.approx(SPEED) and float(env.s["vy"]) == pytest.approx(SPIN * SPEED)
-    assert float(env.s["returned"]) == 1
     env = game(x3=near, y3=0.5, vx=-SPEED, vy=0.0, bat=1 - BAT[1] / 2)
     env.step(2 * STOP)
     assert float(env.s["vx"]) == pytest.approx(-SPEED), "it is elsewhere"
-    assert float(env.s["returned"]) == 0
     env = game(x3=FACE, y3=0.5, vx=SPEED, vy=0.0, bat=0.5)
     env.step(STOP)
     assert float(env.s["vx"]) == pytest.approx(SPEED), "a ball that leaves is not held back"
@@ -85,10 +83,10 @@ def test_walls_turn_the_ball_round() -> None:
 
 @pytest.mark.parametrize(("x", "speed", "reward"), [(1.0, SPEED, 1 / 20), (0.0, -SPEED, 0.0), (0.5, SPEED, 1 / 40)])
 def test_a_round_is_won_lost_or_a_tie(x: float, speed: float, reward: float) -> None:
-    env = game(x3=x, y3=0.1, vx=speed, vy=0.0, bat=0.9, returned=1, clock=PATIENCE - 1 if x == 0.5 else 5)
+    env = game(x3=x, y3=0.1, vx=speed, vy=0.0, bat=0.9, clock=PATIENCE - 1 if x == 0.5 else 5)
     step = env.step(STOP)
     assert float(step.reward) == pytest.approx(reward) and float(env.s["round"]) == 1
-    assert not step.terminated.any() and float(env.s["returned"]) == 0
+    assert not step.terminated.any()
     assert step.obs[0, 0, 2:].tolist() == [0.5] * 8 and float(env.s["vx"].abs()) == pytest.approx(SPEED)
 
 

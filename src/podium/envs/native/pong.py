@@ -32,7 +32,7 @@ class Pong(Simulator):
 
     obs_space = Box(0.0, 1.0, (2 + 2 * FRAMES,))
     action_space = Discrete(3)
-    names = ("bat", "other", *(f"{axis}{i}" for i in range(FRAMES) for axis in "xy"), "vx", "vy", "returned", "clock",
+    names = ("bat", "other", *(f"{axis}{i}" for i in range(FRAMES) for axis in "xy"), "vx", "vy", "clock",
              "acts", "moves", "round")  # fmt: skip
     numbers = 2
     time_limit = ROUNDS * PATIENCE
@@ -47,9 +47,10 @@ class Pong(Simulator):
         table, empty = self.table, partial(torch.zeros_like, self.table[0])
         self.bats, self.past, self.later = table[:2], table[x : vx - 2], table[x + 2 : vx]
         self.ball, self.v, self.counts = table[vx - 2 : vx], table[speed], table[clock : clock + 3]
-        self.y, self.vx, self.vy, self.clock, self.rounds = (self.s[k] for k in ("y3", "vx", "vy", "clock", "round"))
+        self.x, self.y, self.vx, self.vy = (self.s[name] for name in ("x3", "y3", "vx", "vy"))
+        self.opponent, self.clock, self.rounds = (self.s[name] for name in ("other", "clock", "round"))
         self.seen = self.rows[..., :vx]
-        self.opponent, self.returned, self.styles = self.s["other"], self.s["returned"], table[clock + 1 : clock + 3]
+        self.styles = table[clock + 1 : clock + 3]
         # How all begins, and the part of it that begins anew with each round.
         first = torch.zeros_like(table)
         first[:vx] = 0.5
@@ -76,7 +77,8 @@ class Pong(Simulator):
         self.near, self.reach = torch.zeros_like(self.ball), table.new_tensor(REACH)[:, None, None]
         self.near_x, self.near_y = self.near
         self.late, self.over, self.reward, self.rightward = empty(), empty(), empty(), empty(dtype=torch.bool)
-        self.zero, self.one, self.patience, self.last = table.new_tensor([0, 1, PATIENCE, ROUNDS]).unbind()
+        self.zero, self.half, self.one = table.new_tensor([0, 0.5, 1]).unbind()
+        self.patience, self.last = table.new_tensor([PATIENCE, ROUNDS]).unbind()
         measures = table.new_zeros(len(self.objectives), *table.shape[1:])
         self.measures, self.shares, self.sums = measures.unbind(), measures[:2], measures[2:]
         self.share = table.new_tensor(1 / (2 * ROUNDS))
@@ -88,11 +90,12 @@ class Pong(Simulator):
         return {"vx": torch.where(u[0] < 0.5, -SPEED, SPEED), "vy": vy}
 
     def style(self) -> Tensor:
-        """1 for a stop, -1 for a move, 0 where the bat is pushed against a wall: once it has hit the ball in a round.
+        """1 for a stop, -1 for a move, 0 where the bat is pushed against a wall: while there is time for either.
 
-        Before that, to like stops would be to like to let the ball pass.
+        When the ball is in the player's half and comes nearer, to like stops would be to like to let it pass.
         """
-        return torch.sub(self.one, self.acted).sub_(self.shifted).mul_(self.returned)
+        free = torch.gt(self.x, self.half).logical_or_(self.rightward)
+        return torch.sub(self.one, self.acted).sub_(self.shifted).mul_(free)
 
     def restart(self, done: Tensor) -> None:
         self.serve.copy_(self.fresh)
@@ -134,7 +137,6 @@ class Pong(Simulator):
         torch.where(self.rightward, self.right, self.left, out=self.met)
         torch.lt(torch.sub(self.ball, self.target, out=self.off).abs_(), self.reach, out=self.near)
         torch.mul(self.near_x, self.near_y, out=self.touch)
-        self.returned.logical_or_(torch.gt(self.touch, self.rightward))
         self.v.addcmul_(self.v, self.turns, value=-2)
         self.vy.addcmul_(self.push, self.touch, value=SPIN)
 

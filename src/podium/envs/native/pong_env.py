@@ -68,7 +68,6 @@ class PongEnv(gym.Env[NDArray[np.float32], np.int64]):
             if near and speed * side > 0:
                 s["vx"] = -speed
                 s["vy"] += SPIN * moved[name]
-                s["returned"] = max(s["returned"], float(name == "bat"))
 
     def _serve(self, s: dict[str, float]) -> None:
         """The ball in the middle, on its way to one side."""
@@ -76,7 +75,7 @@ class PongEnv(gym.Env[NDArray[np.float32], np.int64]):
         side = self.np_random.choice([-SPEED, SPEED])
         s |= {name: 0.5 for i in range(FRAMES) for name in (f"x{i}", f"y{i}")}
         vy = np.sign(tilt) * (SLOWEST + (SPEED - SLOWEST) * abs(tilt))
-        self._keep(s | {"vx": side, "vy": vy, "returned": 0.0, "clock": 0.0})
+        self._keep(s | {"vx": side, "vy": vy, "clock": 0.0})
 
     def _keep(self, s: dict[str, float]) -> None:
         self.state = np.array([s[name] for name in Pong.names])
