@@ -1,6 +1,7 @@
 """How the members of a front play Vector Pong: `python bench/behaviour.py RUN`, as JSON.
 
-Each plays 100 fresh episodes: fitness, the share of its actions that are stop, and of steps in which its bat moved.
+Each plays 200 episodes that selection never saw: fitness, the share of its actions that are stop, and of steps in
+which its bat moved.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import podium
 from podium.core.streams import Streams
 from podium.envs.native.pong import Pong
 
-EPISODES = 100
+EPISODES = 200
 
 
 def played(agent: podium.Agent) -> dict[str, float]:

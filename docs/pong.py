@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from matplotlib import pyplot as plt
 from PIL import Image, ImageDraw, ImageFont
 
 import podium
-from podium.core.streams import Streams
 from podium.envs.native.pong import ROUNDS, Pong
 from podium.envs.native.pong_env import PongEnv
 
-IMAGES = Path(__file__).parent / "images"
-EPISODES = 200
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "bench"))
+from behaviour import played  # noqa: E402
+
+IMAGES = HERE / "images"
 FRAMES, EVERY, SIDE, HEAD = 240, 2, 200, 34
 PAPER, INK = (24, 26, 33), (235, 235, 235)
 
@@ -34,25 +35,13 @@ class Style:
 
 def main(run: str) -> None:
     members = [row["id"] for row in podium.front(run)]
-    styles = [measured(run, member) for member in members]
+    found = [(member, played(podium.load(run, member))) for member in members]
+    styles = [Style(member, *(p[name] for name in ("fitness", "stop", "moved"))) for member, p in found]
     for style in sorted(styles, key=lambda s: s.stop):
         print(f"member {style.member}: fitness {style.fitness:.3f}, stop {style.stop:.3f}, moved {style.moved:.3f}")
     laziest, busiest = max(styles, key=lambda s: s.fitness + s.stop), max(styles, key=lambda s: s.fitness + s.moved)
     plot(styles, laziest, busiest)
     film(run, {"laziest": laziest, "busiest": busiest})
-
-
-def measured(run: str, member: int) -> Style:
-    """The first episode of each of `EPISODES` envs."""
-    agent, env = podium.load(run, member), Pong(1, EPISODES)
-    obs, seen = env.reset(Streams(1, [member])), torch.zeros(EPISODES, dtype=torch.bool)
-    found = torch.zeros(EPISODES, 3)
-    while not seen.all():
-        step = env.step(torch.as_tensor(agent.act(obs[0].numpy()))[None])
-        new = (step.terminated | step.truncated)[0] & ~seen
-        found[new] = torch.cat((step.episode.reward[0, :, None], step.episode.objectives[0, :, :2]), 1)[new]
-        obs, seen = step.obs, seen | new
-    return Style(member, *found.mean(0).tolist())
 
 
 def plot(styles: list[Style], laziest: Style, busiest: Style) -> None:

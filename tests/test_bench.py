@@ -461,6 +461,18 @@ def test_floors_that_do_not_hold_or_fail_give_exit_code_1(floors: ModuleType, mo
     assert "| [3, 0] | **no** |" in floors.RESULTS.read_text()
 
 
+def test_floors_judge_the_ends_of_a_front(floors: ModuleType) -> None:
+    def judged(*members: tuple[float, float, float]) -> Any:
+        names = ("fitness", "stop", "moved", "lazy", "busy")
+        front = {str(i): dict(zip(names, (f, s, m, f + s, f + m), strict=True)) for i, (f, s, m) in enumerate(members)}
+        return floors.behaves([{"front": front}], 0.5, 0.8)[1:3]
+
+    lazy, busy = (0.6, 0.7, 0.3), (0.9, 0.1, 0.9)
+    assert judged(lazy, busy) == (True, False) and judged((0.85, 0.65, 0.3), busy) == (True, True)
+    assert judged((0.6, 0.5, 0.4), busy) == judged(lazy, (0.9, 0.2, 0.7)) == (False, False)
+    assert judged(lazy, busy, (0.45, 0.95, 0.05)) == (False, False)  # the laziest hardly plays
+
+
 def test_floors_judge(floors: ModuleType) -> None:
     seeds = [{"seed": s, "seconds": 6.0, "mean": 480.0, "steps": 10, "total_steps": 20} for s in range(10)]
     assert floors.in_time(seeds, 475, 15, 7, 9)[1:3] == (True, True)
