@@ -26,13 +26,13 @@ ROWS: dict[str, tuple[str, str, str, int, tuple[str, ...]]] = {
     "pendulum-td3": ("pendulum", "td3", "Pendulum-v1", 10, ()),
     "pendulum-ddpg": ("pendulum", "ddpg", "Pendulum-v1", 10, ()),
     "pendulum-redq": ("pendulum", "redq", "Pendulum-v1", 3, ()),
-    "mountaincar-continuous-td3": ("mountaincar-continuous", "td3", "MountainCarContinuous-v0", 10, ()),
+    "mountaincar-continuous-td3": ("mountaincar-continuous", "td3", "MountainCarContinuous-v0", 5, ()),
     "mountaincar-continuous-ddpg": ("mountaincar-continuous", "ddpg", "MountainCarContinuous-v0", 5, ()),
     "lunarlander-dqn": ("lunarlander", "dqn", "LunarLander-v3", 3, ()),
     "lunarlander-rainbow": ("lunarlander", "rainbow", "LunarLander-v3", 3, ()),
     "halfcheetah-sac": ("halfcheetah", "sac", "HalfCheetah-v5", 3, ("stop.steps=50000",)),
     "halfcheetah-td3": ("halfcheetah", "td3", "HalfCheetah-v5", 3, ("stop.steps=50000",)),
-    "hopper-sac": ("hopper", "sac", "Hopper-v5", 3, ("stop.steps=50000",)),
+    "hopper-sac": ("hopper", "sac", "Hopper-v5", 3, ("stop.steps=30000",)),
     "hopper-td3": ("hopper", "td3", "Hopper-v5", 3, ("stop.steps=50000",)),
 }
 """Preset, algorithm, env, seeds, and settings that differ from the preset's."""

@@ -196,3 +196,22 @@ def test_a_stack_takes_the_envs_own_observations() -> None:
         stack.act(seen[:4])
     with pytest.raises(PodiumError, match=r"obs: numbers of the shape .* or a list of 6 of Dict"):
         stack.act([{"a": 1}] * 6)
+
+
+def test_your_own_loop_tells_how_steps_were_done() -> None:
+    words = ("pong", "ppo", "env.num=3", "algo.steps=4", "algo.batch=12", "algo.epochs=1")
+    tastes = [(0.0, None), (0.0, 1.0), (0.5, 1.0)]
+    learnt = []
+    for taste, style in tastes:
+        stack, no = podium.Stack(*words, f"algo.style={taste}"), np.zeros(3, bool)
+        for _ in range(4):
+            stack.act(np.full((3, 10), 0.5))
+            stack.store(np.zeros(3), no, no, np.full((3, 10), 0.5), None if style is None else np.array([1, -1, 1.0]))
+        stack.learn()
+        learnt.append(tree.flatten(stack.algorithm.learnt()["weights"]))
+    same, other = ([torch.equal(learnt[0][k], found[k]) for k in learnt[0]] for found in learnt[1:])
+    assert all(same) and not all(other)
+    stack = podium.Stack(*words, "algo.style=0.5")
+    stack.act(np.full((3, 10), 0.5))
+    with pytest.raises(PodiumError, match=r"store: style is missing, and algo.style counts it \(\[0.5\]\)"):
+        stack.store(np.zeros(3), no, no, np.full((3, 10), 0.5))

@@ -37,7 +37,11 @@ class EvalSettings(Section):
 
     every: int = Field(10_000, ge=1, description="train: steps of each member between two evaluations")
     episodes: int = Field(20, ge=1)
-    max_steps: int = Field(10_000, ge=1, description="an episode that lasts longer is cut and counts as it stands")
+    max_steps: int = Field(
+        10_000,
+        ge=1,
+        description="an episode that lasts longer is cut and counts as it stands; what is left of it may be the next",
+    )
 
 
 class StopSettings(Section):

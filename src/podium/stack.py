@@ -66,21 +66,27 @@ class Stack:
         taken = self._actions.to_env(action.flatten(0, 1).cpu().numpy())
         return taken if flat else taken.reshape(self.members, self.envs, *taken.shape[1:])
 
-    def store(self, reward: Any, terminated: Any, truncated: Any, last: Any) -> None:
+    def store(self, reward: Any, terminated: Any, truncated: Any, last: Any, style: Any = None) -> None:
         """What the last actions brought. `last` is the observation they truly led to, before any reset.
 
         Where an episode terminated nothing is expected after it; where it was truncated, the value of `last` is.
-        Rewards are scaled and clipped as env.reward_scale and env.reward_clip say.
+        Rewards are scaled and clipped as env.reward_scale and env.reward_clip say. `style` is how it was done, a number
+        for each env, where members have a taste for that (algo.style).
         """
+        taste = self.algorithm.genes.get("style")
+        if style is None and taste is not None and bool(taste.any()):
+            raise PodiumError(f"store: style is missing, and algo.style counts it ({taste.tolist()})")
         if self._pending is None or self.ready:
             raise PodiumError(f"store: call {'learn' if self.ready else 'act'} first")
         pending, self._pending = self._pending, None
         over = self._tensor("terminated", terminated, (), np.bool_)
         cut = self._tensor("truncated", truncated, (), np.bool_) & ~over
         self._carry = fresh(self._carry, over | cut)
+        more = {} if style is None else {"style": self._tensor("style", style, (), np.float32)}
         self._rollout.write(
             self._filled,
             **pending,
+            **more,
             reward=self._reward(reward),
             terminated=over,
             truncated=cut,

@@ -107,6 +107,7 @@ def test_it_learns(walk: Path, tmp_path: Path) -> None:
             lambda obs, r, t, u, last: (obs, r, t, u),
             "Walk.advance: 4 values, not obs, reward, terminated, truncated, last",
         ),
+        (lambda *outcome: None, "Walk.advance: NoneType, not obs, reward"),
     ],
 )
 def test_what_has_another_shape_is_refused(wrong: Any, message: str, walk: Path) -> None:

@@ -265,6 +265,16 @@ class Flat(CartPole):
         return reward[0], terminated
 
 
+class Half(CartPole):
+    def start(self, u: Sequence[Tensor]) -> State:
+        return {"x": u[0], "x_speed": u[0]}
+
+
+class Lone(CartPole):
+    def start(self, u: Sequence[Tensor]) -> State:
+        return super().start(u) | {"x": u[0][0]}
+
+
 class Misnamed(CartPole):
     def start(self, u: Sequence[Tensor]) -> State:
         return {"speed": u[0]}
@@ -275,6 +285,8 @@ class Misnamed(CartPole):
     [
         (Wide, r"Wide.observe: shape \[2, 3, 4\], and it has to be \[2, 3, 3\]"),
         (Flat, r"Flat.advance, its reward: shape \[3\], and it has to be \[2, 3\]"),
+        (Half, r"Half.start: gives no angle, angle_speed, but names="),
+        (Lone, r"Lone.start, its x: shape \[2, 3\], and it has to be \[\d+, 2, 3\]"),
         (Misnamed, r"Misnamed.start: gives \['speed'\], but names="),
     ],
 )

@@ -146,6 +146,7 @@ def test_bounds_are_as_exact_as_the_space() -> None:
         (Box(0, 1, (2,)), np.full(2, np.nan), "outside its space Box"),
         (Box(0, 9, (2,), np.uint8), np.full(2, 256, np.uint16), "outside its space Box"),
         (Box(0, 1, (2,)), np.zeros(3), r"the shape \(3,\), its space \(2,\)"),
+        (Box(0, 1, (2,)), np.array(["a", "b"]), "the dtype <U1, its space float32"),
         (Discrete(2), 2, "outside its space Discrete"),
     ],
 )
@@ -155,6 +156,12 @@ def test_the_reason_is_the_true_one_and_the_part_is_named(space: Space[Any], obs
     for whole, all in ((Dict(a=Tuple([space])), {"a": (obs,)}), (Dict(a=Dict({"0": space})), {"a": {"0": obs}})):
         with pytest.raises(ConfigError, match=f"; a.0 in the observation of reset .*{why}"):
             contract.check(Shows(whole, all))
+
+
+@pytest.mark.parametrize("obs", [[[0.0], [0.0, 1.0]], ["a", "b"]])
+def test_what_is_no_array_is_refused(obs: object) -> None:
+    with pytest.raises(ConfigError, match=r"the observation of reset is list .*: .*(inhomogeneous|could not convert)"):
+        contract.check(Shows(Box(0, 1, (2,)), obs))
 
 
 @pytest.mark.parametrize("obs", [{}, {"a": 0, "b": 0}, (0,), None, 0])

@@ -163,6 +163,31 @@ def test_an_error_in_an_env_is_raised() -> None:
         env.step(torch.full((1, 2), 9))
 
 
+def test_an_error_of_a_file_is_told_from_the_runs_own() -> None:
+    env, objects = adapt()
+    env.reset(Streams(0, [0]))
+    objects[1].show = lambda: (_ for _ in ()).throw(ConnectionResetError("it hung up"))  # type: ignore[method-assign]
+    for call in (lambda: env.step(torch.zeros(1, 2, dtype=torch.int64)), lambda: env.reset(Streams(0, [0]))):
+        with pytest.raises(RuntimeError, match="ConnectionResetError: it hung up") as found:
+            call()
+        assert "Echo raised it" in found.value.__notes__[0]
+
+
+def test_an_observation_of_another_shape_is_refused_where_an_episode_ends() -> None:
+    env, objects = adapt(length=2)
+    env.reset(Streams(0, [0]))
+    show = objects[1].show
+    objects[1].show = lambda: show() if objects[1].t < 2 else np.zeros(1, np.uint8)  # type: ignore[method-assign]
+    env.step(torch.zeros(1, 2, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"shape \(1,\), and its space has \(2, 2\)"):
+        env.step(torch.zeros(1, 2, dtype=torch.int64))
+
+
+def test_observations_of_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"env.id: 'Echo'.*they need a number at least"):
+        adapt(obs=spaces.Box(0, 1, (0,)))
+
+
 def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(make("CartPole-v1", 2, 8)) is CartPole
     assert type(make("CartPole-v1", 2, 8, "gymnasium")) is FromGymnasium

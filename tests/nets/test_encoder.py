@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numpy as np
 import pytest
 import torch
@@ -114,4 +115,6 @@ def test_forbidden_actions_are_never_chosen() -> None:
     assert out[0, 0].tolist() == [pytest.approx(FORBIDDEN), 0, 0] and out[1, 1].tolist() == [0, 0, 0]
     assert out.softmax(-1)[0, 0, 0] == 0
     assert mask.choose(torch.tensor([[0.0, 0.49], [0.5, 0.99]]), 3, x).tolist() == [[1, 1], [2, 2]]
+    torch.testing.assert_close(mask.most(3, x), torch.tensor([math.log(2), (math.log(2) + math.log(3)) / 2]))
+    torch.testing.assert_close(Mask(Row(SPACE).source["speed"]).most(3, x), torch.full((2,), math.log(3)))
     assert Mask(Row(SPACE).source["speed"]).choose(torch.tensor([[0.0, 0.99]]), 3, x).tolist() == [[0, 2]]

@@ -10,7 +10,6 @@ Expectations over the actions are sums, so nothing is sampled but the actions th
 
 from __future__ import annotations
 
-import math
 
 import torch
 from torch import Tensor
@@ -110,5 +109,5 @@ class DiscreteSAC(SoftActorCritic):
         pull((p * (f - cost) / p.shape[1]).unsqueeze(1))
         self.policy_adam.step(policy_rate(genes), due)
         entropy = -(p * logp).sum(-1).mean(1)
-        self.temperature.step(entropy, CALM * math.log(self._dist.size), genes, due)
+        self.temperature.step(entropy, CALM * self._mask.most(self._dist.size, obs), genes, due)
         return {"policy": cost[..., 0].mean(1), "entropy": entropy}

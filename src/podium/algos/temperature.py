@@ -21,7 +21,7 @@ class Temperature:
         """α, `[M]`."""
         return self.log.exp() if self._learn else genes["temperature"]
 
-    def step(self, entropy: Tensor, default: float, genes: dict[str, Tensor], active: Tensor | None) -> None:
+    def step(self, entropy: Tensor, default: float | Tensor, genes: dict[str, Tensor], active: Tensor | None) -> None:
         """min  log α (H(π) - H),  with H the gene `target_entropy`, or `default` where that is off."""
         if self._learn:
             wanted = genes["target_entropy"]

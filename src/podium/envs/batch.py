@@ -54,8 +54,9 @@ class Batch:
 
     def step(self, action: Tensor) -> Step:
         outcome = self.advance(self.chosen(action))
-        if len(outcome) != len(OUTCOME):
-            raise PodiumError(f"{type(self).__name__}.advance: {len(outcome)} values, not {', '.join(OUTCOME)}")
+        if not isinstance(outcome, tuple | list) or len(outcome) != len(OUTCOME):
+            given = f"{len(outcome)} values" if isinstance(outcome, tuple | list) else type(outcome).__name__
+            raise PodiumError(f"{type(self).__name__}.advance: {given}, not {', '.join(OUTCOME)}")
         shapes = self._shape, (), (), (), self._shape
         obs, reward, terminated, truncated, last = map(self._tensor, OUTCOME, outcome, shapes)
         reward, terminated, truncated = reward.float(), terminated.bool(), truncated.bool()

@@ -67,7 +67,11 @@ def _mask(env: gym.Env[Any, Any], obs: Any) -> NDArray[np.int8] | None:
 
 
 def _check_obs(env: gym.Env[Any, Any], obs: Any, method: str) -> None:
-    if wrong := _wrong(env.observation_space, obs):
+    try:
+        wrong = _wrong(env.observation_space, obs)
+    except (TypeError, ValueError) as error:  # numpy's, of what is no array
+        wrong = "", f"is {_short(obs)}: {error}"
+    if wrong:
         part, why = wrong
         raise _refused(env, f"{f'{part} in ' if part else ''}the observation of {method} {why}")
 

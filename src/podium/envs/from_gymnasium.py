@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -44,7 +44,10 @@ class FromGymnasium:
         self._out, self._spare = (Out(Arrays.of(count, obs, len(measures)), members, envs) for _ in range(2))
 
     def reset(self, streams: Streams) -> Tensor:
-        self._objects.reset(seeds(streams, self.envs).tolist(), self._out.arrays)
+        try:
+            self._objects.reset(seeds(streams, self.envs).tolist(), self._out.arrays)
+        except Exception as error:
+            self._blame(error)
         return self._out.step.obs.to(self.device)
 
     def step(self, action: Tensor) -> Step:
@@ -53,11 +56,18 @@ class FromGymnasium:
         try:
             self._objects.step(rows.tolist() if isinstance(self.action_space, Discrete) else list(rows), out.arrays)
         except Exception as error:
-            error.add_note(
-                f"{self._name} raised it. With env.source=workers it costs one episode, and the run goes on."
-            )
-            raise
+            self._blame(error)
         return out.on(self.device)
+
+    def _blame(self, error: Exception) -> NoReturn:
+        """Raise the env's error with its name; one of a file or socket as another, or it would pass for the run's."""
+        note = f"{self._name} raised it. With env.source=workers it costs one episode, and the run goes on."
+        if isinstance(error, OSError):
+            told = RuntimeError(f"{type(error).__name__}: {error}")
+            told.add_note(note)
+            raise told from error
+        error.add_note(note)
+        raise error
 
     def state(self) -> Tree | None:
         return None

@@ -73,6 +73,8 @@ class Objects:
         for i, step, a in zip(self._rows, self._steps, actions, strict=True):
             obs, reward, terminated, truncated, info = step(a)
             if plain:
+                if (terminated or truncated) and np.shape(obs) != last.shape[1:]:  # one number would fill them all
+                    raise ValueError(f"an observation of shape {np.shape(obs)}, and its space has {last.shape[1:]}")
                 last[i] = obs  # before a reset, which may write into the same array
             else:
                 self._show(obs, last, i)
@@ -126,9 +128,12 @@ def spaces_of(env: gym.Env[Any, Any]) -> tuple[gym.Space[Any], gym.Space[Any]]:
     except TypeError as error:
         raise ConfigError("env.id", name, f"its actions are {error}") from error
     try:
-        return seen(obs), action
+        found = seen(obs)
     except TypeError as error:
         raise ConfigError("env.id", name, f"its observations are {error} can be used") from error
+    if 0 in (found.shape or ()):
+        raise ConfigError("env.id", name, f"its observations are {obs}, and they need a number at least")
+    return found, action
 
 
 def seen(obs: gym.Space[Any]) -> gym.Space[Any]:

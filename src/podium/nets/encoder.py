@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -60,6 +61,12 @@ class Mask:
         if self.part is None:
             return logits
         return logits.masked_fill(~self._allowed(self.part, obs), FORBIDDEN)
+
+    def most(self, count: int, obs: Tensor) -> Tensor:
+        """The largest entropy of a choice among those of `count` actions that are allowed, on average; `[M]`."""
+        if self.part is None:
+            return torch.full((len(obs),), math.log(count), device=obs.device)
+        return self._allowed(self.part, obs).sum(-1).log().mean(1)
 
     def choose(self, u: Tensor, count: int, obs: Tensor) -> Tensor:
         """One of the `count` actions that are allowed, all alike likely, from numbers `u` in [0, 1), `[M, B]`."""

@@ -63,7 +63,10 @@ class Ring:
         if self.frames is not None:
             self.frames.insert(self.position, rollout["obs"], rollout["last"], ends & ~terminated)
         else:
-            parts = [_wide(rollout["obs"]), *parts, _wide(rollout["last"])]
+            last = _wide(rollout["last"])
+            # What an end shows counts 0 times; but it may be NaN, and 0 times NaN is NaN.
+            unseen = last.isfinite().logical_not_().logical_and_(terminated.unsqueeze(-1))
+            parts = [_wide(rollout["obs"]), *parts, last.masked_fill(unseen, 0)]
         record = torch.cat(parts, -1)
         places = self._places(count)
         for first, n, source in places:

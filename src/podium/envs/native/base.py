@@ -147,6 +147,10 @@ class Simulator:
         s = self.start(u.unbind(1) if self.numbers else [u.new_zeros(steps, self.members, self.envs)])
         if (wrong := [name for name in s if name not in self.names]) or not s:
             raise PodiumError(f"{type(self).__name__}.start: gives {wrong or 'nothing'}, but names={self.names}")
+        if type(self).restart is Simulator.restart and (missing := [name for name in self.names if name not in s]):
+            raise PodiumError(f"{type(self).__name__}.start: gives no {', '.join(missing)}, but names={self.names}")
+        for name, x in s.items():
+            self._check(f"start, its {name}", x, torch.Size((steps, self.members, self.envs)))
         # Laid out as the table is, [N, S, M, E], which makes the choice between the two one pass over memory.
         return torch.stack([s[name] for name in self.names if name in s], 1).permute(2, 0, 1, 3)
 
