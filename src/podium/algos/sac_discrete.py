@@ -10,7 +10,6 @@ Expectations over the actions are sums, so nothing is sampled but the actions th
 
 from __future__ import annotations
 
-
 import torch
 from torch import Tensor
 
