@@ -78,6 +78,7 @@ SETTINGS = {
     "net.module=nowhere:net": "net.module: 'nowhere:net' is not allowed",
     "env.source=envpol": "env.source: 'envpol' is not allowed; one of auto, native, mujoco, atari, envpool, gymnasium",
     "env.workers=0": "env.workers: 0 is not allowed; a whole number of at least 1 or null",
+    "env.workers=2": "env.workers: 2 is not allowed; null: only env.source=workers has processes of its own",
     "env.timeout=0": "env.timeout: 0 is not allowed; a number of more than 0",
     "env.max_failures=0": "env.max_failures: 0 is not allowed; a whole number of at least 1",
     "env.kwargs.mass=3": "env.kwargs: {'mass': 3} is not allowed",

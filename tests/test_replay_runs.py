@@ -181,6 +181,7 @@ def test_a_replay_that_was_not_saved_fills_anew(tmp_path: Path) -> None:
     code, out, err = whole.command("resume", tmp_path / "run", "stop.steps=560")
     said = " ".join(out.split())
     assert (code, err) == (0, "") and "resume is statistical" in said and "replay.save_bytes" in said
+    assert "sac has learnt nothing since step 512, when its replay was empty: it begins at step 576 (" in said
     after = latest(tmp_path / "run")
     assert torch.equal(before["learnt"]["updates"], after["learnt"]["updates"]), "48 of 64 steps: it waits"
     podium.resume(tmp_path / "run", "stop.steps=768", "replay.save_bytes=10000000")

@@ -153,6 +153,14 @@ def test_a_run_starts_from_a_member_of_another(done: Path, tmp_path: Path) -> No
         assert run.ledger.events("start")[0]["detail"]["member"] == champion
 
 
+def test_a_start_that_does_not_fit_is_refused_by_its_setting(done: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"train.start: '{done}:77' is not allowed; of .* there are 0, 1, 2"):
+        podium.train(*PPO, f"train.start={done}:77", out=tmp_path / "run")
+    with pytest.raises(ConfigError, match=rf"train.start: '{done}:1' .* it is a member of ppo on CartPole-v1; .*shape"):
+        podium.train(*PPO, "net.hidden=[8]", f"train.start={done}:1", out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 # ---- kill, stop, extend
 
 

@@ -64,6 +64,8 @@ def check(experiment: Experiment) -> None:
     spec = spec_of(experiment, experiment.train.members)
     env = experiment.env
     envs.try_out(env, experiment.train.members * env.num)
+    if env.workers is not None and envs.source_of(env, experiment.train.members * env.num) != "workers":
+        raise ConfigError("env.workers", env.workers, "null: only env.source=workers has processes of its own")
     if env.normalise_obs and all(part.image or part.mask for part in parts_of(spec.obs)):
         raise ConfigError("env.normalise_obs", True, f"false: {env.id} shows images, which are scaled to 0 to 1 anyway")
     conv, module = experiment.net.conv, experiment.net.module

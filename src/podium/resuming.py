@@ -119,7 +119,7 @@ def _resume(
             if isinstance(experiment, Evolution) and experiment.evolve.seconds is not None:
                 sink.note("resume is statistical: evolve.seconds makes ready points depend on the clock")
             sink.note(f"resumed from step {driver.step:,}")
-            return finish(driver, sink, experiment)
+            return finish(driver, sink, experiment, empty=driver.step if _left_out(saved) else None)
 
 
 def _left_out(saved: _Saved) -> bool:

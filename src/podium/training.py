@@ -13,7 +13,7 @@ from podium import entrants, lookup
 from podium import experiment as experiments
 from podium.compose import compose, own, said, untuned
 from podium.core import config
-from podium.core.errors import PodiumError
+from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
 from podium.envs.make import source_of
 from podium.evolve.lineage import read_schedule
@@ -115,27 +115,32 @@ def begin(
             return finish(driver, sink, experiment, notes)
 
 
-def finish(driver: Driver, sink: Sink, experiment: Experiment, notes: Sequence[str] = ()) -> Result:
-    """Train to the end."""
+def finish(
+    driver: Driver, sink: Sink, experiment: Experiment, notes: Sequence[str] = (), empty: int | None = None
+) -> Result:
+    """Train to the end. `empty`: the step at which the replays had to begin anew, if they had."""
     sink.start(f"{_title(experiment)}  ->  {driver.run.path}")
     for note in (*notes, *filter(None, map(experiments.unsaved, entrants.kinds(experiment)))):
         sink.note(note)
     reason = driver.train()
     driver.run.log(f"stopped at step {driver.step}: {reason}")
     sink.stop()
-    for note in _unlearnt(driver, experiment):
+    for note in _unlearnt(driver, experiment, empty):
         sink.note(note)
+    if driver.noted:
+        sink.note(f"{driver.noted} notes on what went wrong on the way are in {driver.run.log_path}")
     return Result(driver.run.path, driver.run.ledger.top(), driver.step, reason)
 
 
-def _unlearnt(driver: Driver, experiment: Experiment) -> list[str]:
+def _unlearnt(driver: Driver, experiment: Experiment, empty: int | None) -> list[str]:
     """Of each kind of members that never came to learn, that this is so, and when it would have begun."""
     each, population, said = entrants.kinds(experiment), driver.population, {}
     for kind, steps in zip((at.kind for at in population.places), population.steps, strict=True):
         first, setting = experiments.first_update(each[kind])
-        if steps < first:
+        if steps < first + (empty or 0):
             name = entrants.name_of(each, kind)
-            said[name] = f"{name} has learnt nothing by step {steps:,}: it begins at step {first:,} ({setting})"
+            when = f"by step {steps:,}" if empty is None else f"since step {empty:,}, when its replay was empty"
+            said[name] = f"{name} has learnt nothing {when}: it begins at step {first + (empty or 0):,} ({setting})"
     return list(said.values())
 
 
@@ -147,11 +152,17 @@ def _start(pool: Pods, experiment: Experiment, pods: int) -> dict[str, Any] | No
     folder, _, number = start.rpartition(":")
     with Run.open(Path(folder if number.isdigit() else start)) as run:
         member = int(number) if number.isdigit() else run.champion()
+        if not run.snapshot_path(member).exists():
+            raise ConfigError("train.start", start, f"of {run.path} there are {', '.join(map(str, run.kept()))}")
         learnt, info = run.read_snapshot(member)
         learnt.pop("genes", None)
         for mine in pool.read([(pod, 0) for pod in range(pods)]):
             mine.pop("genes", None)
-            tensors.match(learnt, mine, run.snapshot_path(member))
+            try:
+                tensors.match(learnt, mine, run.snapshot_path(member))
+            except CheckpointError as error:
+                was = f"{run.config['algo']['name']} on {run.config['env']['id']}"
+                raise ConfigError("train.start", start, f"it is a member of {was}; {error}") from error
         pool.begin(learnt)
         return {"run": str(run.path), "member": member, "step": info["step"]}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,6 @@ from podium.core.errors import ConfigError, EnvFailed, PodiumError
 from podium.core.streams import Streams
 from podium.envs.workers import Limits, Workers
 from podium.roles.evaluator import Evaluator
-from podium.training import train
 from worlds import make
 
 HERE = Path(__file__).parent
@@ -356,9 +356,10 @@ def test_a_run_goes_on_and_its_log_tells(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     kwargs = f'env.kwargs={{how: abort, length: 20, folder: "{tmp_path / "files"}", times: 2}}'
     words = ("ppo", f"env={SICK}", kwargs, "env.source=workers", "env.workers=2", "env.num=4", "algo.steps=32")
-    train(*words, "stop.steps=256", "eval.episodes=4", out=tmp_path / "run")
+    code, out, _ = whole.command("train", *words, "stop.steps=256", "eval.episodes=4", "-o", tmp_path / "run")
     log = (tmp_path / "run" / "log.txt").read_text()
-    assert log.count("SIGABRT") == 2 and "in maybe" in log
+    assert code == 0 and log.count("SIGABRT") == 2 and "in maybe" in log
+    assert re.search(r"\d notes on what went wrong on the way are in .*log.txt", " ".join(out.split()))
 
 
 def test_a_run_that_an_env_ends_says_why_in_its_log(tmp_path: Path) -> None:
@@ -374,7 +375,9 @@ def test_a_run_that_an_env_ends_says_why_in_its_log(tmp_path: Path) -> None:
 
 def test_an_env_that_raises_in_this_process_points_to_workers(tmp_path: Path) -> None:
     kwargs = f'env.kwargs={{how: raise, folder: "{tmp_path}", times: 99}}'
-    with pytest.raises(RuntimeError, match="the dog ate it") as raised:
-        train("ppo", f"env={SICK}", kwargs, "env.num=2", "algo.steps=32", "stop.steps=256", out=tmp_path / "run")
-    assert "Sick raised it. With env.source=workers" in raised.value.__notes__[0]
-    assert "ended by an error: Traceback" in (tmp_path / "run" / "log.txt").read_text()
+    words = ("ppo", f"env={SICK}", kwargs, "env.num=2", "algo.steps=32", "stop.steps=256")
+    code, _, said = whole.command("train", *words, "-o", tmp_path / "run")
+    assert code == 2 and said.startswith("podium: error: Sick: Traceback") and "RuntimeError: the dog ate it\n" in said
+    assert "in maybe" in said and "With env.source=workers it would cost one episode" in said
+    assert said.count('File "') < 5, "the traceback is that of the env alone"
+    assert "ended by an error: Sick: Traceback" in (tmp_path / "run" / "log.txt").read_text()

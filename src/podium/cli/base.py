@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from podium import __version__
-from podium.core.errors import EnvFailed, PodiumError
+from podium.core.errors import EnvFailed, EnvRaised, PodiumError
 
 if TYPE_CHECKING:
     from podium.store.ledger import Ledger
@@ -64,7 +64,8 @@ def main() -> None:
     try:
         app()
     except PodiumError as error:
-        text = str(error) if isinstance(error, EnvFailed) else " ".join(str(error).split())  # a traceback has lines
+        lines = isinstance(error, EnvFailed | EnvRaised)  # of a traceback
+        text = str(error) if lines else " ".join(str(error).split())
         print(f"podium: error: {text}", file=sys.stderr)
         sys.exit(2)
 

@@ -44,6 +44,14 @@ class MissingExtra(PodiumError):
         super().__init__(f"{package} is not installed; install it with: pip install 'podium-rl[{extra}]'")
 
 
+class EnvRaised(PodiumError):
+    """An env in this process raised; names it and carries the end of the traceback, which is the env's own."""
+
+    def __init__(self, id: str, trace: str) -> None:
+        self.id, self.trace = id, trace
+        super().__init__(f"{id}: {trace}\nWith env.source=workers it would cost one episode, and the run would go on.")
+
+
 class EnvFailed(PodiumError):
     """An env failed too often in a row; names it and carries its last traceback."""
 

@@ -59,7 +59,8 @@ class Batch:
             raise PodiumError(f"{type(self).__name__}.advance: {given}, not {', '.join(OUTCOME)}")
         shapes = self._shape, (), (), (), self._shape
         obs, reward, terminated, truncated, last = map(self._tensor, OUTCOME, outcome, shapes)
-        reward, terminated, truncated = reward.float(), terminated.bool(), truncated.bool()
+        reward, terminated = reward.float(), terminated.bool()
+        truncated = truncated.bool() & ~terminated
         ended = self._tally + torch.stack((reward, torch.ones_like(reward)))
         self._tally = ended.masked_fill(terminated | truncated, 0)
         none = torch.zeros(self.members, self.envs, 0, device=self.device)

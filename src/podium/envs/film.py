@@ -61,7 +61,7 @@ class Camera(gym.Wrapper[Any, Any, Any, Any]):
         try:
             frame = self.env.render()
         except Exception as error:  # a package, a display or a driver that is not there
-            said = f"{name_of(self.env)} cannot be drawn: {error}"
+            said = f"{name_of(self.env)} cannot be drawn: {error or type(error).__name__}"
             without = "; without a display MuJoCo needs MUJOCO_GL=egl or MUJOCO_GL=osmesa"
             raise PodiumError(f"{said}{without if 'GL' in str(error) else ''}") from error
         if not isinstance(frame, np.ndarray):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -12,11 +13,12 @@ from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from podium.core.actions import Actions
-from podium.core.errors import PodiumError
+from podium.core.errors import EnvRaised, PodiumError
 from podium.core.parts import Row
 from podium.core.spec import Episode, Step
 from podium.core.streams import Streams
 from podium.core.tree import Tree
+from podium.envs import objects
 from podium.envs.objects import Array, Arrays, Objects, name_of, spaces_of
 
 
@@ -37,9 +39,9 @@ class FromGymnasium:
         self.members, self.envs, self.device, self.objectives = members, envs, torch.device(device), tuple(measures)
         first, count = make(), members * envs
         self.obs_space, self.action_space = spaces_of(first)
-        objects = [first, *(make() for _ in range(count - 1))]
+        every = [first, *(make() for _ in range(count - 1))]
         self._actions, self._name = Actions(first.action_space), name_of(first)
-        self._objects = Objects(objects, measures, self.obs_space if isinstance(self.obs_space, Row) else None)
+        self._objects = Objects(every, measures, self.obs_space if isinstance(self.obs_space, Row) else None)
         obs = self.obs_space.shape or (), self.obs_space.dtype
         self._out, self._spare = (Out(Arrays.of(count, obs, len(measures)), members, envs) for _ in range(2))
 
@@ -60,14 +62,14 @@ class FromGymnasium:
         return out.on(self.device)
 
     def _blame(self, error: Exception) -> NoReturn:
-        """Raise the env's error with its name; one of a file or socket as another, or it would pass for the run's."""
-        note = f"{self._name} raised it. With env.source=workers it costs one episode, and the run goes on."
-        if isinstance(error, OSError):
-            told = RuntimeError(f"{type(error).__name__}: {error}")
-            told.add_note(note)
-            raise told from error
-        error.add_note(note)
-        raise error
+        """Raise what the env raised, by the env's name and with the part of the traceback that is its own."""
+        if isinstance(error, PodiumError):
+            raise error
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None and trace.tb_frame.f_code.co_filename != objects.__file__:
+            trace = trace.tb_next
+        own = traceback.format_exception(type(error), error, trace and (trace.tb_next or trace))
+        raise EnvRaised(self._name, "".join(own).strip()) from error
 
     def state(self) -> Tree | None:
         return None

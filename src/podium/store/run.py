@@ -118,6 +118,10 @@ class Run:
         """A member's kept weights and their info."""
         return tensors.load(self.snapshot_path(member), "member")
 
+    def kept(self) -> list[int]:
+        """The members whose weights are kept."""
+        return sorted(int(path.stem) for path in (self.path / "members").glob("*.safetensors"))
+
     def forget(self, member: int) -> None:
         """Drop a member's kept weights, if there are any."""
         self.snapshot_path(member).unlink(missing_ok=True)

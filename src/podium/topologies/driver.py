@@ -80,6 +80,7 @@ class Driver:
         self._noted = -math.inf
         self._lost: Sequence[int] = ()  # pods of the last checkpoint that had lost their members
         self._window = [Window(place.rows) for place in self.population.places]
+        self.noted = 0  # what went wrong on the way, and is in the log
 
     @property
     def run(self) -> Run:
@@ -272,6 +273,7 @@ class Driver:
         pod, outcome = done
         for note in outcome.notes:
             self.run.log(note)
+        self.noted += len(outcome.notes)
         if outcome.report:
             self._window[pod].add(outcome.report, outcome.ids)
 
