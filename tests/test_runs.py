@@ -20,7 +20,7 @@ from killing import killed_and_resumed, wait
 from podium import entrants, resuming
 from podium.compose import compose
 from podium.core import hyper
-from podium.core.errors import PodiumError
+from podium.core.errors import ConfigError, PodiumError
 from podium.evolve.turn import Evaluation
 from podium.report.tensorboard import NAME
 from podium.roles.pod import Pod
