@@ -19,7 +19,7 @@ WORDS = ("pong", "ppo", "env.id=probes:OpenPong", "env.num=16", "algo.steps=32",
 WORDS += ("train.members=3", "train.threads=1")
 
 
-@pytest.mark.parametrize(("x", "vx", "free"), [(0.3, SPEED, 1), (0.7, SPEED, 1), (0.7, -SPEED, 1), (0.3, -SPEED, 0)])
+@pytest.mark.parametrize(("x", "vx", "free"), [(0.3, SPEED, 1), (0.7, SPEED, 1), (0.9, -SPEED, 1), (0.7, -SPEED, 0)])
 def test_pong_tells_stops_from_moves_while_there_is_time_for_either(x: float, vx: float, free: int) -> None:
     env, actions = Pong(1, 3), torch.tensor([[0, 1, 2]])
     env.reset(Streams(0, [0]))

@@ -20,6 +20,7 @@ SPEED, SLOWEST, SPIN = 4 / ARENA, 1.2 / ARENA, 0.7
 FACE = (16 + 2.5) / ARENA  # where the middle of a bat stands, from its side
 REACH = (BAT[0] + BALL) / 2, (BAT[1] + BALL) / 2  # closer than this, bat and ball touch
 ROUNDS, PATIENCE = 20, 1000
+FAR = 0.75  # a ball beyond this has only just been returned
 FRAMES = 4
 
 
@@ -77,7 +78,7 @@ class Pong(Simulator):
         self.near, self.reach = torch.zeros_like(self.ball), table.new_tensor(REACH)[:, None, None]
         self.near_x, self.near_y = self.near
         self.late, self.over, self.reward, self.rightward = empty(), empty(), empty(), empty(dtype=torch.bool)
-        self.zero, self.half, self.one = table.new_tensor([0, 0.5, 1]).unbind()
+        self.zero, self.far, self.one = table.new_tensor([0, FAR, 1]).unbind()
         self.patience, self.last = table.new_tensor([PATIENCE, ROUNDS]).unbind()
         measures = table.new_zeros(len(self.objectives), *table.shape[1:])
         self.measures, self.shares, self.sums = measures.unbind(), measures[:2], measures[2:]
@@ -92,9 +93,9 @@ class Pong(Simulator):
     def style(self) -> Tensor:
         """1 for a stop, -1 for a move, 0 where the bat is pushed against a wall: while there is time for either.
 
-        When the ball is in the player's half and comes nearer, to like stops would be to like to let it pass.
+        When the ball is on its way to the player, to like stops would be to like to let it pass.
         """
-        free = torch.gt(self.x, self.half).logical_or_(self.rightward)
+        free = torch.gt(self.x, self.far).logical_or_(self.rightward)
         return torch.sub(self.one, self.acted).sub_(self.shifted).mul_(free)
 
     def restart(self, done: Tensor) -> None:
