@@ -272,7 +272,7 @@ def test_killed_while_it_goes_back_it_still_goes_back(
     """Between the rewinding of the ledger and the next checkpoint, the one that was given up must not be taken."""
     run = copy(done, tmp_path)
 
-    def die(*_: Any) -> Any:
+    def die(*_: Any, **__: Any) -> Any:
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
