@@ -20,7 +20,6 @@ SPEED, SLOWEST, SPIN = 4 / ARENA, 1.2 / ARENA, 0.7
 FACE = (16 + 2.5) / ARENA  # where the middle of a bat stands, from its side
 REACH = (BAT[0] + BALL) / 2, (BAT[1] + BALL) / 2  # closer than this, bat and ball touch
 ROUNDS, PATIENCE = 20, 1000
-FAR = 0.75  # a ball beyond this has only just been returned
 FRAMES = 4
 
 
@@ -48,7 +47,7 @@ class Pong(Simulator):
         table, empty = self.table, partial(torch.zeros_like, self.table[0])
         self.bats, self.past, self.later = table[:2], table[x : vx - 2], table[x + 2 : vx]
         self.ball, self.v, self.counts = table[vx - 2 : vx], table[speed], table[clock : clock + 3]
-        self.x, self.y, self.vx, self.vy = (self.s[name] for name in ("x3", "y3", "vx", "vy"))
+        self.y, self.vx, self.vy = (self.s[name] for name in ("y3", "vx", "vy"))
         self.opponent, self.clock, self.rounds = (self.s[name] for name in ("other", "clock", "round"))
         self.seen = self.rows[..., :vx]
         self.styles = table[clock + 1 : clock + 3]
@@ -78,8 +77,7 @@ class Pong(Simulator):
         self.near, self.reach = torch.zeros_like(self.ball), table.new_tensor(REACH)[:, None, None]
         self.near_x, self.near_y = self.near
         self.late, self.over, self.reward, self.rightward = empty(), empty(), empty(), empty(dtype=torch.bool)
-        self.zero, self.far, self.one = table.new_tensor([0, FAR, 1]).unbind()
-        self.patience, self.last = table.new_tensor([PATIENCE, ROUNDS]).unbind()
+        self.zero, self.one, self.patience, self.last = table.new_tensor([0, 1, PATIENCE, ROUNDS]).unbind()
         measures = table.new_zeros(len(self.objectives), *table.shape[1:])
         self.measures, self.shares, self.sums = measures.unbind(), measures[:2], measures[2:]
         self.share = table.new_tensor(1 / (2 * ROUNDS))
@@ -91,12 +89,11 @@ class Pong(Simulator):
         return {"vx": torch.where(u[0] < 0.5, -SPEED, SPEED), "vy": vy}
 
     def style(self) -> Tensor:
-        """1 for a stop, -1 for a move, 0 where the bat is pushed against a wall: while there is time for either.
+        """1 for a stop, -1 for a move, 0 where the bat is pushed against a wall: while the ball flies away.
 
-        When the ball is on its way to the player, to like stops would be to like to let it pass.
+        When it is on its way to the player, to like stops would be to like to let it pass.
         """
-        free = torch.gt(self.x, self.far).logical_or_(self.rightward)
-        return torch.sub(self.one, self.acted).sub_(self.shifted).mul_(free)
+        return torch.sub(self.one, self.acted).sub_(self.shifted).mul_(self.rightward)
 
     def restart(self, done: Tensor) -> None:
         self.serve.copy_(self.fresh)
