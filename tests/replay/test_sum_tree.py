@@ -61,11 +61,13 @@ def test_nothing_of_priority_0_is_drawn_whatever_the_rounding(data: st.DataObjec
     assert all(row[i] > 0 for i in found[0].tolist())
 
 
-def test_nothing_of_priority_0_is_drawn_at_the_seam_of_two_blocks() -> None:
+@pytest.mark.parametrize(("members", "in_order"), [(1, True), (40, True), (40, False)])
+def test_nothing_of_priority_0_is_drawn_at_the_seam_of_two_blocks(members: int, in_order: bool) -> None:
     """Numbers that point at the very end of each block, next to a leaf of 0 on either side, and at its neighbours."""
-    p = torch.rand(40, 30, BLOCK, generator=torch.Generator().manual_seed(0)) ** 4
+    p = torch.rand(members, 30, BLOCK, generator=torch.Generator().manual_seed(0)) ** 4
     p[..., 0] = p[..., -1] = 0
-    tree = SumTree(40, 30 * BLOCK, CPU)
+    tree = SumTree(members, 30 * BLOCK, CPU)
+    tree._in_order = in_order  # False: as on a device whose cumulative sum adds up in any order
     tree.load(p.flatten(1))
     upto = tree.sums.cumsum(1)
     for k in range(30):

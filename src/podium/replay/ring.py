@@ -100,22 +100,21 @@ class Ring:
 
     def batch(self, slot: Tensor, discount: Tensor, n: int) -> Batch:
         """The steps at `slot` `[M, B]` with their n-step returns; with one row all members read from it."""
-        M, B = slot.shape
         if self.frames is not None:
             slot = self.frames.usable(slot, self.position, self.size)
         layout, at = self.layout, slot if self.rows == 1 else slot + self._base
-        record = self._flat.index_select(0, at.view(-1)).view(M, B, layout.width)
+        record = torch.embedding(self._flat, at)  # [M, B, width]
         gamma, end = discount.unsqueeze(-1), at
         if n == 1:
             reward, terminated = record.select(-1, layout.reward), record.select(-1, layout.reward + 1)
-            decay = (1 - terminated).mul_(gamma)
+            decay = torch.addcmul(gamma, gamma, terminated, value=-1)
         else:
             reward, decay, end = self._n_step(slot, gamma, n)
         batch = {"action": layout.action(record), "reward": reward, "decay": decay}
         if self.frames is not None:
             batch["obs"], batch["next_obs"] = self.frames.read(slot), self.frames.after(end - self._base)
         else:
-            last = record if n == 1 else self._flat.index_select(0, end.view(-1)).view(M, B, layout.width)
+            last = record if n == 1 else torch.embedding(self._flat, end)
             batch["obs"], batch["next_obs"] = layout.part(record, "obs"), layout.part(last, "last")
             if layout.continuous:
                 batch["obs_action"] = record.narrow(-1, 0, layout.reward)

@@ -26,10 +26,12 @@ class SumTree:
         self._upto = torch.zeros(members, blocks + 1, dtype=torch.float64, device=device)  # the sum before each block
         self._after, self._total = self._upto[:, 1:], self._upto[:, -1:]
         self._filled = self.sums[:, :-1]
-        self._rows, self._flat_sums = self.leaves.view(-1, BLOCK), self.sums.view(-1)
+        self._rows = self.leaves.view(-1, BLOCK)
+        self._flat_sums, self._flat_upto = self.sums.view(-1), self._upto.view(-1)
         self._parts = self.leaves.view(members, -1, BLOCK)
         self._base = torch.arange(members, device=device)[:, None] * (blocks + 1)
         self._alone, self._in_order = members == 1, device.type == "cpu"
+        self._ends = self._after[0].numpy() if self._alone and self._in_order else None
 
     def fill(self, start: int, count: int, value: Tensor) -> None:
         """The same priority for consecutive items of a member, `value` is `[M, 1]`."""
@@ -44,18 +46,24 @@ class SumTree:
         """
         torch.cumsum(self._filled, 1, out=self._after)
         target = part * self._total
-        # The first block whose end lies above the target: its sum cannot be 0.
-        block = torch.searchsorted(self._upto, target, right=True).sub_(1)
-        target.sub_(self._upto.gather(1, block))
-        row = self._row(block)
+        row = self._row(self._block(target))
+        target = target.view(-1).sub_(self._flat_upto.index_select(0, row)).mul_(_BELOW)  # must not round to its end
+        if not self._in_order:  # a parallel cumulative sum may even round beyond it
+            target = torch.minimum(target, self._flat_sums.index_select(0, row).mul_(_BELOW))
         inside = self._rows.index_select(0, row).cumsum(-1, dtype=torch.float64)
-        end = inside.narrow(1, BLOCK - 1, 1)
-        target = torch.minimum(target.view(-1, 1), end * _BELOW)  # rounding must not lead out of the block
-        leaf = torch.searchsorted(inside, target, right=True).view(part.shape)
-        item = torch.add(leaf, block, alpha=BLOCK)
+        leaf = torch.searchsorted(inside, target.unsqueeze(-1), right=True)
+        item = torch.add(leaf.view(part.shape), row.view(part.shape), alpha=BLOCK)
+        if not self._alone:
+            item.sub_(self._base, alpha=BLOCK)
         if not sure:
             item.clamp_(max=self.items - 1)
         return item, self.leaves.gather(1, item), row
+
+    def _block(self, target: Tensor) -> Tensor:
+        """The first block of each member that ends above the target `[M, B]`: its sum cannot be 0."""
+        if self._ends is not None:  # NumPy makes use of the targets being in order
+            return torch.from_numpy(self._ends.searchsorted(target.numpy(), "right"))
+        return torch.searchsorted(self._upto, target, right=True).sub_(1)
 
     def update(self, item: Tensor, value: Tensor, row: Tensor | None = None) -> None:
         """New priorities of items; both `[M, B]`. If one comes twice its last value stays (on a GPU: its largest)."""
