@@ -57,7 +57,29 @@ def test_each_member_sees_through_its_own() -> None:
 def test_one_grouped_convolution_gives_the_same() -> None:
     made, x = conv(3, (3, 16, 16)), images(3, 4, 3, 16, 16)
     pairs = list(zip(made.params[::2], made.params[1::2], strict=True))[:-1]
+    pairs[0] = pairs[0][0] / 255, pairs[0][1]
     torch.testing.assert_close(made._grouped(x, pairs), made._one_by_one(x, pairs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 36, 40), (3, 10, 10), (10, 10, 3), (12, 12), (3, 2, 9)])
+def test_packed_images_are_seen_alike(shape: tuple[int, ...]) -> None:
+    made, x = conv(2, shape, None if min(shape) > 2 or len(shape) == 2 else ((4, 2, 1),)), images(2, 4, *shape)
+    packed = made.packed(x)
+    assert packed.is_contiguous()
+    torch.testing.assert_close(made(packed), made(x))
+
+
+def test_a_step_from_packed_images_is_the_same() -> None:
+    made, x = conv(2, (4, 36, 36)), images(2, 4, 4, 36, 36)
+    grads = []
+    for seen in (x, made.packed(x)):
+        made(seen).square().sum().backward()
+        grads.append([p.grad for p in made.params])
+        for p in made.params:
+            p.grad = None
+    for a, b in zip(*grads, strict=True):
+        torch.testing.assert_close(a, b)
+    assert grads[0][-2] is not None and grads[0][-2].is_contiguous(), "else it was copied"
 
 
 def test_numbers_of_0_to_255_are_as_good_as_bytes() -> None:

@@ -145,6 +145,7 @@ class PPO:
             for _ in range(settings.epochs):
                 yield data
             return
+        data["obs"] = self.core.net.packed(data["obs"])
         rows = torch.arange(len(data["logp"]), device=data["logp"].device)[:, None]
         orders = random.permutations(self._streams.agent, settings.epochs, rollout).to(rows.device)
         flat = {name: x.flatten(0, 1) for name, x in data.items()}

@@ -64,7 +64,7 @@ class Batch:
         ended = self._tally + torch.stack((reward, torch.ones_like(reward)))
         self._tally = ended.masked_fill(terminated | truncated, 0)
         none = torch.zeros(self.members, self.envs, 0, device=self.device)
-        return Step(obs, reward, terminated, truncated & ~terminated, last, Episode(ended[0], ended[1], none))
+        return Step(obs, reward, terminated, truncated, last, Episode(ended[0], ended[1], none))
 
     def chosen(self, action: Tensor) -> Any:
         """`[M, E, ...]` as members choose -> `[N, ...]` as `advance` takes it."""

@@ -1,12 +1,14 @@
 """Stacked convolutions: M encoders of images, each row of the input through its own.
 
 On a CPU a loop over members with channels last is faster than one grouped convolution, on a GPU the other way round.
+Pixels of 0 to 255 are scaled to 0 to 1 in the weights of the first layer: there are fewer of these.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,7 +28,7 @@ LEAST = 36
 
 
 class Conv:
-    """Images `[M, B, *shape]`, bytes or numbers of 0 to 255, -> features `[M, B, size]`; by autograd."""
+    """Images `[M, B, *shape]`, or `packed`, bytes or numbers of 0 to 255, -> features `[M, B, size]`; by autograd."""
 
     def __init__(
         self,
@@ -70,24 +72,31 @@ class Conv:
         other.params = [p.detach().clone().requires_grad_() for p in self.params]
         return other
 
+    def packed(self, image: Tensor) -> Tensor:
+        """The same images with their channels last, as the CPU reads them: for those that are read several times."""
+        first = len(self._shape) == 3 and self._shape[0] < min(self._shape[1:])
+        return image.movedim(2, -1).contiguous() if first and not image.is_cuda else image
+
     def __call__(self, image: Tensor) -> Tensor:
         *convs, (weight, bias) = zip(self.params[::2], self.params[1::2], strict=True)
-        image = self._channels_first(image)
+        (first, shift), *rest = convs
+        image, convs = self._channels_first(image), [(first / 255, shift), *rest]
         seen = self._grouped(image, convs) if image.is_cuda else self._one_by_one(image, convs)
-        return torch.baddbmm(bias.unsqueeze(1), seen, weight.mT).relu_()
+        features: Tensor = _Dense.apply(seen, weight, bias)  # type: ignore[no-untyped-call]
+        return features.relu_()
 
     def _one_by_one(self, image: Tensor, convs: list[tuple[Tensor, Tensor]]) -> Tensor:
         out = []
         for m, x in enumerate(image):
-            x = x.contiguous(memory_format=torch.channels_last) / 255
+            x = x.contiguous(memory_format=torch.channels_last).float()
             for (weight, bias), stride in zip(convs, self._strides, strict=True):
                 x = F.conv2d(x, weight[m], bias[m], stride).relu_()
             out.append(x.flatten(1))
-        return torch.stack(out)
+        return torch.stack(out) if len(out) > 1 else out[0].unsqueeze(0)
 
     def _grouped(self, image: Tensor, convs: list[tuple[Tensor, Tensor]]) -> Tensor:
         """`[M, B, C, H, W]` as `[B, M * C, H, W]`, a group of filters for every member."""
-        x = image.transpose(0, 1).flatten(1, 2) / 255
+        x = image.transpose(0, 1).flatten(1, 2).float()
         for (weight, bias), stride in zip(convs, self._strides, strict=True):
             x = F.conv2d(x, weight.flatten(0, 1), bias.flatten(), stride, groups=len(image)).relu_()
         seen: Tensor = x.unflatten(1, (len(image), -1)).transpose(0, 1).flatten(2)
@@ -97,4 +106,18 @@ class Conv:
         """`[M, B, C, H, W]`"""
         if len(self._shape) == 2:
             return image.unsqueeze(2)
-        return image if self._shape[0] < self._shape[2] else image.movedim(-1, 2)
+        return image if image.shape[2] < image.shape[4] else image.movedim(-1, 2)
+
+
+class _Dense(torch.autograd.Function):
+    """x Wᵀ + b of every member, with a gradient of W that stands in memory as W does: autograd's would be copied."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return torch.baddbmm(bias.unsqueeze(1), x, weight.mT)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        return g @ weight, g.mT @ x, g.sum(1)

@@ -42,6 +42,10 @@ class Encoder:
         seen += [conv(_of(part, obs).unflatten(-1, part.shape)) for part, conv in self._images]
         return torch.cat(seen, -1)
 
+    def packed(self, obs: Tensor) -> Tensor:
+        """Observations that are read several times, in the order that is quickest to read."""
+        return self._images[0][1].packed(obs) if self._alone and self._images else obs
+
     def twin(self) -> Encoder:
         """One of its own with the same weights: a target's."""
         other = copy.copy(self)

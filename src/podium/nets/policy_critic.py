@@ -25,6 +25,7 @@ class PolicyCritic:
     def __init__(self, spec: Spec, settings: NetSettings, generators: Generators, log_std: float = 0.0) -> None:
         self.dist = of_space(spec.action, log_std)
         self._encoder, self._mask = Encoder(generators, spec.obs, settings, spec.device), Mask(spec.obs)
+        self.packed = self._encoder.packed
         n_in = self._encoder.size
         self._user: tuple[Stacked, Stacked] | None = None
         self.images = bool(self._encoder.params)  # whether it has convolutions
