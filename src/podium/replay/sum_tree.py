@@ -60,7 +60,7 @@ class SumTree:
         return item, self.leaves.gather(1, item), row
 
     def _block(self, target: Tensor) -> Tensor:
-        """The first block of each member that ends above the target `[M, B]`: its sum cannot be 0."""
+        """The first block of each member that ends above the target `[M, B]`: on a CPU its sum cannot be 0."""
         if self._ends is not None:  # NumPy makes use of the targets being in order
             return torch.from_numpy(self._ends.searchsorted(target.numpy(), "right"))
         return torch.searchsorted(self._upto, target, right=True).sub_(1)
