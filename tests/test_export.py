@@ -33,6 +33,7 @@ RUNS = {
     "box": ("Pendulum-v1", "env.normalise_obs=true", "net.activation=elu", "net.layer_norm=true"),
     "multi": (f"{HERE}:Dials", "env.normalise_obs=true", "net.activation=relu", "train.members=2"),
     "bytes": (f"{HERE}:Picture",),
+    "image": (f"{HERE}:View", "net.features=16"),
     "narrow": (f"{HERE}:Narrow", "train.members=2"),
     "switches": (f"{HERE}:Switches",),
     "matrix": (f"{HERE}:Matrix", "train.members=2"),
@@ -78,6 +79,15 @@ class Picture(Dials):
 
     def _look(self) -> Any:
         return self.np_random.integers(0, 256, (2, 3), dtype=np.uint8)
+
+
+class View(Picture):
+    """An image, for convolutions."""
+
+    observation_space = gym.spaces.Box(0, 255, (3, 10, 12), np.uint8)
+
+    def _look(self) -> Any:
+        return self.np_random.integers(0, 256, (3, 10, 12), dtype=np.uint8)
 
 
 class Narrow(Dials):
@@ -219,6 +229,7 @@ def softmax(x: Any) -> Any:
         ("box", {"action": "float32", "mean": "float32", "std": "float32"}),
         ("multi", {"action": "int64", "logits": "float32"}),
         ("bytes", {"action": "int64", "logits": "float32"}),
+        ("image", {"action": "int64", "logits": "float32"}),
         ("narrow", {"action": "float64", "mean": "float32", "std": "float32"}),
         ("switches", {"action": "int8", "logits": "float32"}),
         ("matrix", {"action": "float32", "mean": "float32", "std": "float32"}),
