@@ -147,7 +147,8 @@ def test_eval(run: Path) -> None:
     assert json.loads(whole.command("eval", run, "--json", "--episodes", 20, "--seed", 1)[1])["mean"] != row["mean"]
     assert json.loads(whole.command("eval", run, "--json", "--episodes", 20, "--member", 2)[1])["member"] == 2
     text = whole.command("eval", run, "--episodes", 20)[1]
-    assert f"{row['mean']:.2f} ± {row['std']:.2f} over 20 episodes" in text
+    assert f"{row['mean']:.2f} ± {row['std']:.2f} over 20 episodes of at most 10,000 steps\n" in text
+    assert "over 1 episode of" in whole.command("eval", run, "--episodes", 1)[1] and row["max_steps"] == 10_000
 
 
 def test_eval_in_gymnasiums_own_env(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from podium.envs.native.pendulum import Pendulum
 from whole import command, refused
 
 DISCRETE = "it takes Discrete actions, and this env"
-BOX = "it takes flat Box actions, and this env"
+BOX = "it takes Box actions, and this env"
 CASES = {
     # algorithms and spaces
     "dqn Pendulum-v1": f"algo.name: 'dqn' is not allowed; {DISCRETE} Box(-2.0, 2.0, (1,), float32)",
@@ -124,7 +124,7 @@ def test_a_setting(words: str, tmp_path: Path) -> None:
 
 
 EVOLVING = {
-    "evolve.entrants=[ppo,sac]": "evolve.entrants[1]: algo.name: 'sac' is not allowed; it takes flat Box",
+    "evolve.entrants=[ppo,sac]": "evolve.entrants[1]: algo.name: 'sac' is not allowed; it takes Box",
     "evolve.entrants=[ppo,{algo: {name: dqn}, critic: {count: 0}}]": "critic.count: 0 is not allowed",
     "evolve.entrants=[ppo,{algo: {name: dqn, batch: 200}, replay: {capacity: 100}}]": "algo.batch: 200 is not allowed",
 }

@@ -107,6 +107,13 @@ def test_it_learns_and_goes_on_from_any_checkpoint_bit_for_bit(name: str, runs: 
     same(runs(name), run)
 
 
+def test_a_resume_whose_capacity_does_not_fit_says_so(runs: Callable, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(runs("dqn"), tmp_path / "copy"))
+    code, _, err = whole.command("resume", run, "stop.steps=2000", "replay.capacity=900")
+    assert code == 2 and "it does not fit replay.capacity as changed (position" in err, err
+    assert "not a checkpoint" not in err and "ValueError" not in err and "Traceback" not in err
+
+
 @EACH
 def test_its_champion_is_loaded_evaluated_and_exported(name: str, runs: Callable, tmp_path: Path) -> None:
     agent = podium.load(runs(name))

@@ -57,6 +57,7 @@ class GuestAgent:
     ) -> None:
         self._experiment, self._learnt, self._genes = experiment, learnt, genes
         self.member, self.step, self.env = member, step, experiment.env.id
+        self.max_steps: int | None = None  # of an episode that it evaluates: it does so by its own rules
         self.guest = self._build(experiment)
 
     def _build(self, experiment: Experiment) -> Guest:
@@ -82,6 +83,7 @@ class Player:
 
     def __init__(self, experiment: Experiment, name: str) -> None:
         self._experiment, self._name, env = experiment, name, experiment.env
+        self.max_steps: int | None = experiment.eval.max_steps  # of an episode that it evaluates
         self.obs_space, self.action_space = lookup.spaces(env)
         self._actions = envs.actions(env)
 
@@ -111,7 +113,7 @@ class Player:
         return int(action[0]) if isinstance(self.action_space, Discrete) else action[0]
 
     def evaluate(self, episodes: int = 100, env: str | None = None, seed: int = 0) -> Array:
-        """Returns of whole episodes with the most likely actions, `[episodes]`.
+        """Returns of episodes with the most likely actions, `[episodes]`; whole ones, up to `max_steps`.
 
         In the run's own env, or in `env`, a Gymnasium id with the same spaces, stepped by Gymnasium itself; a game of
         Atari is shown as the run's own was.

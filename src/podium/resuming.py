@@ -195,7 +195,7 @@ def _seats(experiment: Experiment, saved: _Saved) -> list[Seat]:
 def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
     """Put a checkpoint into memory, or refuse it whole."""
     shaping = [name for name in changed if not name.startswith(("stop.", "eval.", "train.checkpoint"))]
-    hint = f"; do not change {', '.join(shaping)} when resuming" if shaping else ""
+    unfit = f"it does not fit {', '.join(shaping)} as changed" if shaping else ""
     try:
         tensors.match(_fixed(saved.state), _fixed(driver.state()), saved.path)
         away, places = driver.pool.away(), enumerate(driver.population.places)
@@ -207,9 +207,10 @@ def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
         driver.load(saved.state, saved.info)
     except CheckpointError as error:
         where = "" if str(saved.path) in str(error) else f"{saved.path}: "
-        raise CheckpointError(f"{where}{error}{hint}") from error
+        raise CheckpointError(f"{where}{error}{unfit and '; '}{unfit}") from error
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise CheckpointError(f"{saved.path}: not a checkpoint of this run ({error!r}){hint}") from error
+        reason = f"{unfit} ({error})" if unfit else f"not a checkpoint of this run ({error!r})"
+        raise CheckpointError(f"{saved.path}: {reason}") from error
 
 
 def _fixed(state: tree.Tree) -> tree.Tree:

@@ -64,7 +64,7 @@ class OffPolicySettings(AlgoSettings):
     def needs_box(self, spec: Spec) -> None:
         box = spec.action
         if not isinstance(box, Box) or len(box.shape) != 1:
-            allowed = f"it takes flat Box actions, and this env {box}; {_fitting(box)}"
+            allowed = f"it takes Box actions, and this env {box}; {_fitting(box)}"
             raise ConfigError("algo.name", self.name, allowed)
         if not box.is_bounded() or not (box.high.astype(np.float64) - box.low < WIDEST).all():
             allowed = f"it needs bounds of its actions, and this env has {box}; for those there are ppo and a2c"

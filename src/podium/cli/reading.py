@@ -34,7 +34,7 @@ def evaluate(
 ) -> None:
     """Evaluate the champion's best snapshot, or the best members together, with the most likely actions."""
     who, about = _alone(run, member, how) if ensemble is None else _together(run, member, ensemble, how)
-    row = about | {"steps": who.step, "env": env or who.env, "episodes": episodes}
+    row = about | {"steps": who.step, "env": env or who.env, "episodes": episodes, "max_steps": who.max_steps}
     row |= _statistics(who.evaluate(episodes, env, seed).tolist())
     if as_json:
         print_json(row)
@@ -42,7 +42,8 @@ def evaluate(
         alone = f"member {row['member']} of {run}, as it was at step {row['steps']:,}"
         together = f"members {', '.join(map(str, row['members']))} of {run} as one, by {row['how']}"
         print(f"{alone if ensemble is None else together}, on {row['env']}:")
-        print(f"  {row['mean']:.2f} ± {row['std']:.2f} over {episodes} episodes")
+        cut = "" if who.max_steps is None else f" of at most {who.max_steps:,} steps"
+        print(f"  {row['mean']:.2f} ± {row['std']:.2f} over {episodes} episode{'s' * (episodes > 1)}{cut}")
         print("  " + "  ".join(f"{name} {row[name]:.2f}" for name in ("iqm", "median", "min", "max")))
 
 
