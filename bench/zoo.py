@@ -96,7 +96,7 @@ def write(kept: dict[str, Row]) -> None:
         "never meet. The best snapshot of each plays 100 episodes in Gymnasium's env; IQM is the mean of the middle",
         "half of the seeds' means, with a bootstrap interval of 95 %. RL-Zoo publishes the mean and deviation over the",
         "episodes of *one* agent, for some envs of an earlier version. Where it took a million steps, ours are",
-        "the first 50,000: what one core of two does in twenty or thirty minutes.",
+        "the first 30,000 or 50,000: what one core of two does in ten to thirty minutes.",
         "",
         "| command | steps | seeds | IQM [95 %] | worst seed | minutes | RL-Zoo | its steps, its env |",
         "|---|---|---|---|---|---|---|---|",
