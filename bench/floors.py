@@ -472,9 +472,8 @@ FLOORS = [
     ),
     _ratio("bench-ppo", "one PPO agent against SB3, our fastest env", "ppo/fastest", 1.6, 5),
     _ratio("bench-ppo-same-envs", "one PPO agent against SB3, same env objects", "ppo/same-envs", 1.2, 2.5),
-    _ratio(
-        "bench-atari", "one PPO agent from Pong's pixels against SB3 with its own wrappers", "atari/fastest", 1.3, 1.7
-    ),
+    _ratio("bench-atari", "one PPO agent from Pong's pixels against SB3, its own wrappers", "atari/fastest", 1.3, 1.7),
+    _ratio("bench-atari-same-envs", "the same, both with ale-py's vector env", "atari/same-envs", 1.3, 1.7),
     _ratio("bench-stack", "32 agents against SB3, RL-Zoo settings", "stack/rl-zoo", 9, 30),
     _ratio("bench-stack-defaults", "32 agents against SB3, its defaults", "stack/sb3-defaults", 15, 40),
     _ratio("bench-env-64", "CartPole against Gymnasium, 64 envs", "env/gymnasium-64", 2.5, 5),
