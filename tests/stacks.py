@@ -18,6 +18,7 @@ from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.envs.native.base import Simulator, State
 from podium.lookup import ALGORITHMS as ALL
+from podium.nets.conv import NATURE
 from podium.nets.critics import CriticSettings
 from podium.nets.mlp import Layer, Mlp
 from podium.nets.settings import NetSettings
@@ -153,6 +154,13 @@ def layers(mlp: Mlp, numbers: Tensor, tower: int) -> list[Layer]:
 def extra(mlp: Mlp, numbers: Tensor) -> Tensor:
     """The free numbers `[M, X]` in `numbers` `[M, N, Q]`."""
     return numbers.detach()[:, 0, numbers.shape[2] - mlp.extra.shape[1] :]
+
+
+def channels_last(theirs: Tensor) -> Tensor:
+    """A weight, a bias, or their gradient, of torch's Nature network in the order in which `Conv` has it."""
+    if theirs.ndim == 4:
+        return theirs.movedim(1, -1)
+    return theirs.unflatten(1, (NATURE[-1][0], -1)).transpose(1, 2).flatten(1) if theirs.ndim == 2 else theirs
 
 
 class TwoDials(Simulator):

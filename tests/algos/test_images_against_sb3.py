@@ -32,7 +32,7 @@ from podium.lookup import ALGORITHMS
 from podium.nets.critics import CriticSettings
 from podium.nets.settings import NetSettings
 from podium.ops.returns import standardise
-from stacks import layers
+from stacks import channels_last, layers
 
 T, E, B, FEATURES = 6, 3, 18, 48
 IMAGE, ACTION = spaces.Box(0, 255, (4, 40, 44), np.uint8), spaces.Discrete(4)
@@ -129,7 +129,7 @@ def ppo_pairs(ours: Any, twins: list[Any], grad: bool = False) -> Iterator[tuple
             yield layer.weight[m, : head.out_features], of(head.weight)
             yield layer.bias[m, 0, : head.out_features], of(head.bias)
         for mine, theirs in zip(net._encoder.params, convolutions(model.policy.features_extractor), strict=True):
-            yield of(mine)[m], of(theirs)
+            yield of(mine)[m], channels_last(of(theirs))
 
 
 def rollout(twins: list[Any]) -> dict[str, Tensor]:
@@ -230,7 +230,7 @@ def dqn_pairs(ours: Any, twins: list[Any]) -> Iterator[tuple[Tensor, Tensor]]:
             yield layer.weight[m], head.weight.detach()
             yield layer.bias[m, 0], head.bias.detach()
             for mine, other in zip(towers._encoder.params, convolutions(theirs.features_extractor), strict=True):
-                yield mine.detach()[m], other.detach()
+                yield mine.detach()[m], channels_last(other.detach())
 
 
 def test_dqn_updates() -> None:
