@@ -85,7 +85,7 @@ class Conv:
         return features.relu_()
 
     def _one_by_one(self, image: Tensor) -> Tensor:
-        out, convs = [], self._convs()
+        out, convs = [], [(weight.unbind(), bias.unbind(), stride) for weight, bias, stride in self._convs()]
         for m, x in enumerate(image):
             x = x.float()
             for weight, bias, stride in convs:
@@ -97,13 +97,14 @@ class Conv:
         """`[M, B, C, H, W]` as `[B, M * C, H, W]`, a group of filters for every member."""
         x = image.transpose(0, 1).flatten(1, 2).float()
         for weight, bias, stride in self._convs():
-            x = F.conv2d(x, weight.flatten(0, 1), bias.flatten(), stride, groups=len(image)).relu_()
+            weight = weight.flatten(0, 1).movedim(-1, 1)
+            x = F.conv2d(x, weight, bias.flatten(), stride, groups=len(image)).relu_()
         seen: Tensor = x.unflatten(1, (len(image), -1)).permute(1, 0, 3, 4, 2).flatten(2)
         return seen
 
     def _convs(self) -> list[tuple[Tensor, Tensor, int]]:
-        """Of each layer its weights `[M, O, C, k, k]`, its biases `[M, O]` and its stride."""
-        first, *rest = (weight.movedim(-1, 2) for weight in self.params[:-2:2])
+        """Of each layer its weights `[M, O, k, k, C]`, its biases `[M, O]` and its stride."""
+        first, *rest = self.params[:-2:2]
         return list(zip([first / 255, *rest], self.params[1:-2:2], self._strides, strict=True))
 
     def _channels_first(self, image: Tensor) -> Tensor:
@@ -114,10 +115,14 @@ class Conv:
 
 
 class _ConvRelu(torch.autograd.Function):
-    """max(0, w * x + b). Backwards it writes over the gradient that it is given, which nothing else reads here."""
+    """max(0, w * x + b) of one member, `w[O, k, k, C]`.
+
+    Backwards it writes over the gradient that it is given, which nothing else reads here.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
+        weight = weight.movedim(-1, 1)
         y = F.conv2d(x, weight, bias, stride).relu_()
         ctx.save_for_backward(x, weight, y)
         ctx.stride = stride
@@ -126,10 +131,11 @@ class _ConvRelu(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, y = ctx.saved_tensors
-        stride, none, wanted = [ctx.stride] * 2, [0, 0], ctx.needs_input_grad[:3]
+        none, wanted = [0, 0], ctx.needs_input_grad[:3]
         torch.ops.aten.threshold_backward.grad_input(g, y, 0, grad_input=g)
-        rest = [len(weight)], stride, none, [1, 1], False, none, 1
-        return *torch.ops.aten.convolution_backward(g, x, weight, *rest, wanted), None
+        rest = [len(weight)], [ctx.stride] * 2, none, [1, 1], False, none, 1
+        g_x, g_weight, g_bias = torch.ops.aten.convolution_backward(g, x, weight, *rest, wanted)
+        return g_x, g_weight.movedim(1, -1), g_bias, None
 
 
 class _Dense(torch.autograd.Function):
