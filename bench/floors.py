@@ -233,6 +233,9 @@ def ratio(results: list[Result], key: str, floor: float, aim: float) -> Verdict:
     if "peer_alone" in row:
         details += f"; by itself {row['peer_alone']:,.0f} on {row['peer_alone_threads']} threads, "
         details += f"ratio {row['ratio_alone']:.2f}"
+    if "peer_helped" in row:
+        details += f"; with podium's allocator setting in podium's process {row['peer_helped']:,.0f}, "
+        details += f"ratio {row['ratio_helped']:.2f} (beside the floor, which is of the peer as it is installed)"
     learnt = True
     if "learn_steps" in row:
         ours, peer = row["ours_scores"], row["peer_scores"]

@@ -23,7 +23,7 @@ import pytest
 import torch
 
 import podium
-from podium.bench import _agents, _evolve_curves, _mpi_peer
+from podium.bench import _agents, _apart, _evolve_curves, _mpi_peer
 from podium.bench import _side_by_side as side_by_side
 from podium.bench._side_by_side import Side, compare, effort, interval, race, row
 from podium.core.errors import MissingExtra
@@ -355,24 +355,39 @@ def test_the_equal_learning_check_scores_both_sides() -> None:
         assert 5 < ppo.score(act, episodes=4) <= 500
 
 
-def test_sb3_by_itself_waits_as_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[tuple[str, dict[str, str]]] = []
+def remote(body: str) -> Side:
+    """A peer in another process whose work, given `n` pieces, is the expression `body`."""
+    return _apart.apart("peer", f"builtins:eval({f'lambda: lambda n: {body}'!r})", 1)
 
-    def run(command: list[str], **more: Any) -> Any:
-        ran.append((command[-1], more["env"]))
-        return _agents.subprocess.CompletedProcess(command, 0, "a warning\n500.0\n", "")
 
-    monkeypatch.setattr(_agents.machine, "cores", lambda: 2)
-    monkeypatch.setattr(_agents.subprocess, "run", run)
+def test_a_peer_apart_has_nothing_of_ours_and_may_print(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOMP_SPINCOUNT", "1")
-    plan = _agents.smaller(_agents.DEFAULTS)
-    found = _agents.unshared({"ours": 1000.0}, plan, 0.01, times=1)
-    assert (found["peer_alone"], found["ratio_alone"]) == (500, 2)
-    ((code, env),) = ran
-    assert code.startswith("import torch\n") and "GOMP_SPINCOUNT" not in env
-    place: dict[str, Any] = {}
-    exec(code.replace(", 2, 0.01)", ", 1, 0.01)").replace("print(", "rate = ("), place)  # what the process would do
-    assert place["rate"] > 0
+    given = "open('/proc/self/environ').read().count('GOMP_SPINCOUNT')" if Path("/proc").exists() else "0"
+    work = remote(f"print('some words') or n + {given}").build()
+    assert [work(2), work(3)] == [2, 3]
+    process = work._process  # type: ignore[attr-defined]
+    assert process.poll() is None
+    del work
+    assert process.poll() == 0
+
+
+def test_a_peer_apart_that_fails_or_hangs_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)peer in a process of its own has ended.*ZeroDivisionError"):
+        remote("1 / 0").build()(1)
+    work = remote("__import__('time').sleep(60)").build()
+    monkeypatch.setattr(_apart, "LONGEST", 0.2)
+    monkeypatch.setattr(_apart, "PATIENCE", 0.1)
+    with pytest.raises(RuntimeError, match="peer: nothing for 0 seconds"):
+        work(1)
+    process = work._process  # type: ignore[attr-defined]
+    del work
+    assert process.poll() is not None
+
+
+def test_sb3_by_itself_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_agents.machine, "cores", lambda: 2)
+    found = _agents.unshared({"ours": 1000.0}, _agents.smaller(_agents.DEFAULTS), 0.01, times=1)
+    assert found["peer_alone"] > 0 and found["ratio_alone"] == 1000 / found["peer_alone"]
 
 
 # ---- bench/floors.py

@@ -8,9 +8,6 @@ It also shares the way in which our threads wait, which may not suit it: `unshar
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -19,6 +16,7 @@ import gymnasium as gym
 
 from podium import checks
 from podium import experiment as experiments
+from podium.bench._apart import apart
 from podium.bench._side_by_side import Row, Side, Work, race
 from podium.core import machine
 from podium.core.errors import MissingExtra
@@ -164,25 +162,10 @@ def sb3_sides(plan: Plan, threads: int, quick: bool) -> list[Side]:
 
 
 def unshared(row: Row, plan: Plan, seconds: float, times: int = 3) -> Row:
-    """The row with SB3 on all cores in processes of its own, where threads wait as torch has it.
-
-    Importing podium sets GOMP_SPINCOUNT for the whole process; here torch is imported first. One thread never waits.
-    """
+    """The row with SB3 on all cores in a process of its own, where threads wait as torch has it. One never waits."""
     threads = machine.cores()
     if threads == 1:
         return row
-    code = f"import torch\nfrom podium.bench._agents import Plan, alone\nprint(alone({plan!r}, {threads}, {seconds}))"
-    theirs = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
-    rates = []
-    for _ in range(times):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, env=theirs)
-        if done.returncode:
-            raise RuntimeError(f"SB3 in a process of its own failed:\n{done.stderr}")
-        rates.append(float(done.stdout.split()[-1]))
-    rate = median(rates)
+    side = apart("SB3", f"{__name__}:sb3_side(m.{plan!r}, {threads}).build", threads)
+    rate = median(race([side], times, seconds)[0].rates)
     return row | {"peer_alone": rate, "peer_alone_threads": threads, "ratio_alone": row["ours"] / rate}
-
-
-def alone(plan: Plan, threads: int, seconds: float) -> float:
-    """Steps a second of SB3 by itself."""
-    return race([sb3_side(plan, threads)], 1, seconds)[0].rates[0]

@@ -5,6 +5,9 @@ Nature's network with one linear layer for the policy and one for the critic, th
 every hyperparameter: RL-Zoo's. In one row SB3 has its own wrappers, as `make_atari_env` puts them around each env (they
 need OpenCV), in the other ale-py's vector env, which is ours, too. What both learn from a batch is the same
 (tests/algos/test_images_against_sb3.py).
+
+SB3 runs in a process of its own, as its users run it. It would gain from our allocator setting (`machine.keep_memory`),
+for its images are large temporaries: `helped` says how fast it is in our process, where it has that.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
+from statistics import median
 from typing import Any
 
 import gymnasium as gym
@@ -20,7 +24,8 @@ import numpy as np
 from podium import checks
 from podium import experiment as experiments
 from podium.bench._agents import CRITIC, MAX_NORM, Plan, need_sb3, sb3_learn
-from podium.bench._side_by_side import Row, Side, Work, compare, effort
+from podium.bench._apart import apart
+from podium.bench._side_by_side import Row, Side, Work, compare, effort, race, ratios
 from podium.core import machine
 from podium.core.errors import PodiumError
 from podium.envs.build import atari
@@ -46,8 +51,16 @@ def measure(key: str, name: str, envs: Callable[[Plan], Any], rounds: int, quick
     rounds, seconds = effort(rounds, quick)
     plan = replace(PLAN, name="small", steps=16, batch=64, epochs=1) if quick else PLAN
     threads = min(2, machine.cores())
-    peers = [sb3_side(plan, n, envs) for n in ((threads,) if quick else dict.fromkeys((threads, 1)))]
-    return compare(name, "steps/s", podium_side(plan, threads), peers, rounds, seconds, key=key, note=plan.name)
+    peers = [sb3_apart(plan, n, envs) for n in ((threads,) if quick else dict.fromkeys((threads, 1)))]
+    ours = podium_side(plan, threads)
+    found = compare(name, "steps/s", ours, peers, rounds, seconds, key=key, note=plan.name)
+    return found if quick else found | helped(ours, sb3_side(plan, threads, envs), rounds, seconds)
+
+
+def helped(ours: Side, peer: Side, rounds: int, seconds: float) -> Row:
+    """Both in this process, where the peer has our allocator setting and our threads' way to wait."""
+    mine, theirs = race([ours, peer], rounds, seconds)
+    return {"peer_helped": median(theirs.rates), "ratio_helped": median(ratios(mine.rates, theirs.rates))}
 
 
 def experiment(plan: Plan, threads: int) -> Experiment:
@@ -67,6 +80,7 @@ def experiment(plan: Plan, threads: int) -> Experiment:
 
 def podium_side(plan: Plan, threads: int) -> Side:
     def build() -> Work:
+        machine.keep_memory()  # as every pod of `podium train` does
         pod = experiments.build_pod(experiment(plan, threads))
 
         def work(updates: int) -> float:
@@ -79,9 +93,10 @@ def podium_side(plan: Plan, threads: int) -> Side:
     return Side("podium", build, threads)
 
 
-def sb3_side(plan: Plan, threads: int, envs: Callable[[Plan], Any]) -> Side:
+def sb3_side(plan: Plan, threads: int, envs: Callable[[Plan], Any], keep_memory: bool = True) -> Side:
     def build() -> Work:
-        machine.keep_memory()
+        if keep_memory:
+            machine.keep_memory()
         model = sb3_model(plan, envs(plan))
 
         def work(updates: int) -> float:
@@ -91,6 +106,10 @@ def sb3_side(plan: Plan, threads: int, envs: Callable[[Plan], Any]) -> Side:
         return work
 
     return Side(f"sb3, {threads} threads", build, threads)
+
+
+def sb3_apart(plan: Plan, threads: int, envs: Callable[[Plan], Any]) -> Side:
+    return apart("SB3", f"{__name__}:sb3_side(m.{plan!r}, {threads}, m.{envs.__name__}, False).build", threads)
 
 
 def sb3_model(plan: Plan, envs: Any) -> Any:
