@@ -43,7 +43,7 @@ class _Remote:
     """Work that another process does; it ends with this object."""
 
     def __init__(self, name: str, code: str) -> None:
-        self._name, self._said = name, tempfile.TemporaryFile("w+")  # noqa: SIM115: as long as the process
+        self._name, self._said = name, tempfile.TemporaryFile("w+")  # noqa: SIM115 (open as long as the process)
         env = {name: value for name, value in os.environ.items() if name not in OURS}
         command, pipe = [sys.executable, "-c", code], subprocess.PIPE
         self._process = subprocess.Popen(command, bufsize=0, env=env, stdin=pipe, stdout=pipe, stderr=self._said)
