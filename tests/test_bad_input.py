@@ -190,7 +190,7 @@ def empty(path: Path) -> None:
 
 
 def age(path: Path) -> None:
-    path.write_bytes(path.read_bytes().replace(b'"podium":"1"', b'"podium":"9"', 1))
+    path.write_bytes(path.read_bytes().replace(b'"podium":"2"', b'"podium":"9"', 1))
 
 
 def reshape(path: Path) -> None:
@@ -240,7 +240,7 @@ DAMAGE = {
     flip: "damaged, its checksum does not match",
     cut: "truncated",
     empty: "truncated",
-    age: "version 9, this Podium reads 1",
+    age: "version 9, this Podium reads 2",
     reshape: "wrong shape: tensor pods.0.learnt.weights.0",
     strip: "is absent in the file",
     unseat: "env: not the state of 1 x 8 CartPole",

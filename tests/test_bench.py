@@ -379,9 +379,13 @@ def test_a_peer_apart_that_fails_or_hangs_says_so(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(_apart, "PATIENCE", 0.1)
     with pytest.raises(RuntimeError, match="peer: nothing for 0 seconds"):
         work(1)
-    process = work._process  # type: ignore[attr-defined]
-    del work
-    assert process.poll() is not None
+    assert work._process.poll() is not None  # type: ignore[attr-defined]
+    monkeypatch.undo()
+    work = remote("n").build()
+    work._process.kill()  # type: ignore[attr-defined]
+    work._process.wait()  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeError, match="has ended"):
+        work(1)
 
 
 def test_sb3_by_itself_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,18 @@ def test_streams_decide() -> None:
 def test_wrong_settings_are_named() -> None:
     with pytest.raises(ConfigError, match=r"env.kwargs.frame_skip: 3.*frameskip"):
         make("ALE/Pong-v5", 1, 1, kwargs={"frame_skip": 3})
+    for name, value, allowed in (
+        ("repeat_action_probability", 3, "a probability, from 0 to 1"),
+        ("repeat_action_probability", True, "a probability, from 0 to 1"),
+        ("img_height", 0, "a whole number of 1 or more"),
+        ("noop_max", -1, "a whole number of 0 or more"),
+        ("stack_num", "two", "a whole number of 1 or more"),
+        ("grayscale", 1, "true or false"),
+    ):
+        with pytest.raises(ConfigError, match=rf"env.kwargs.{name}: {value!r} is not allowed; {allowed}"):
+            make("ALE/Pong-v5", 1, 1, kwargs={name: value})
+    for kwargs in ({"repeat_action_probability": 1}, {"noop_max": 0}):
+        make("ALE/Pong-v5", 1, 1, kwargs=kwargs).close()
     with pytest.raises(ConfigError, match=r"env.id: 'CartPole-v1'.*ALE/"):
         make("CartPole-v1", 1, 1, source="atari")
 

@@ -131,8 +131,8 @@ def test_damage_in_the_data_is_a_checksum_error(tmp_path: Path) -> None:
 def test_another_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t"
     tensors.save(path, SMALL, {}, "member")
-    path.write_bytes(path.read_bytes().replace(b'"podium":"1"', b'"podium":"7"', 1))
-    with pytest.raises(CheckpointError, match="version 7, this Podium reads 1"):
+    path.write_bytes(path.read_bytes().replace(b'"podium":"2"', b'"podium":"7"', 1))
+    with pytest.raises(CheckpointError, match="version 7, this Podium reads 2"):
         tensors.load(path, "member")
 
 

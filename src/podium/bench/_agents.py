@@ -166,6 +166,6 @@ def unshared(row: Row, plan: Plan, seconds: float, times: int = 3) -> Row:
     threads = machine.cores()
     if threads == 1:
         return row
-    side = apart("SB3", f"{__name__}:sb3_side(m.{plan!r}, {threads}).build", threads)
+    side = apart(f"sb3, {threads} threads", f"{__name__}:sb3_side(m.{plan!r}, {threads}).build", threads)
     rate = median(race([side], times, seconds)[0].rates)
     return row | {"peer_alone": rate, "peer_alone_threads": threads, "ratio_alone": row["ours"] / rate}

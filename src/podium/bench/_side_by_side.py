@@ -1,8 +1,9 @@
 """Programs side by side: in each round every side works in turn, and what counts is the ratio of their speeds.
 
-A machine that slows down slows both sides of a round, so the ratio of a round is steadier than either speed. All sides
-run in this process, each with a number of torch threads that is set before it works and stands in the row. The order is
-reversed from round to round. Construction and warm-up (with what is imported only then) are timed apart, as `cold`.
+A machine that slows down slows both sides of a round, so the ratio of a round is steadier than either speed. Sides
+run in this process (but for those of `_apart`), each with a number of torch threads that is set before it works and
+stands in the row. The order is reversed from round to round. Construction and warm-up (with what is imported only then)
+are timed apart, as `cold`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ need OpenCV), in the other ale-py's vector env, which is ours, too. What both le
 (tests/algos/test_images_against_sb3.py).
 
 SB3 runs in a process of its own, as its users run it. It would gain from our allocator setting (`machine.keep_memory`),
-for its images are large temporaries: `helped` says how fast it is in our process, where it has that.
+for its images are large temporaries: `helped` races both in our process, where it has that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
-from statistics import median
 from typing import Any
 
 import gymnasium as gym
@@ -25,7 +24,7 @@ from podium import checks
 from podium import experiment as experiments
 from podium.bench._agents import CRITIC, MAX_NORM, Plan, need_sb3, sb3_learn
 from podium.bench._apart import apart
-from podium.bench._side_by_side import Row, Side, Work, compare, effort, race, ratios
+from podium.bench._side_by_side import Row, Side, Work, compare, effort, race, row
 from podium.core import machine
 from podium.core.errors import PodiumError
 from podium.envs.build import atari
@@ -54,13 +53,14 @@ def measure(key: str, name: str, envs: Callable[[Plan], Any], rounds: int, quick
     peers = [sb3_apart(plan, n, envs) for n in ((threads,) if quick else dict.fromkeys((threads, 1)))]
     ours = podium_side(plan, threads)
     found = compare(name, "steps/s", ours, peers, rounds, seconds, key=key, note=plan.name)
-    return found if quick else found | helped(ours, sb3_side(plan, threads, envs), rounds, seconds)
+    return found | helped(ours, sb3_side(plan, threads, envs), rounds, seconds)
 
 
 def helped(ours: Side, peer: Side, rounds: int, seconds: float) -> Row:
     """Both in this process, where the peer has our allocator setting and our threads' way to wait."""
     mine, theirs = race([ours, peer], rounds, seconds)
-    return {"peer_helped": median(theirs.rates), "ratio_helped": median(ratios(mine.rates, theirs.rates))}
+    found = row("", "", mine.rates, theirs.rates)
+    return {f"{name}_helped": found[name] for name in ("ours", "peer", "ratio", "low", "high")}
 
 
 def experiment(plan: Plan, threads: int) -> Experiment:
@@ -93,10 +93,8 @@ def podium_side(plan: Plan, threads: int) -> Side:
     return Side("podium", build, threads)
 
 
-def sb3_side(plan: Plan, threads: int, envs: Callable[[Plan], Any], keep_memory: bool = True) -> Side:
+def sb3_side(plan: Plan, threads: int, envs: Callable[[Plan], Any]) -> Side:
     def build() -> Work:
-        if keep_memory:
-            machine.keep_memory()
         model = sb3_model(plan, envs(plan))
 
         def work(updates: int) -> float:
@@ -109,7 +107,8 @@ def sb3_side(plan: Plan, threads: int, envs: Callable[[Plan], Any], keep_memory:
 
 
 def sb3_apart(plan: Plan, threads: int, envs: Callable[[Plan], Any]) -> Side:
-    return apart("SB3", f"{__name__}:sb3_side(m.{plan!r}, {threads}, m.{envs.__name__}, False).build", threads)
+    build = f"{__name__}:sb3_side(m.{plan!r}, {threads}, m.{envs.__name__}).build"
+    return apart(f"sb3, {threads} threads", build, threads)
 
 
 def sb3_model(plan: Plan, envs: Any) -> Any:

@@ -46,6 +46,23 @@ def game_of(id: str) -> str | None:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", found[1]).lower() if found else None
 
 
+def _check(name: str, value: Any) -> None:
+    """Refuse what ale-py takes without a word, or refuses in words of C++."""
+    usual, least = OPTIONS[name], 0 if name == "noop_max" else 1
+    if isinstance(usual, bool):
+        fits, allowed = isinstance(value, bool), "true or false"
+    elif isinstance(usual, float):
+        fits, allowed = _number(value, int | float) and 0 <= value <= 1, "a probability, from 0 to 1"
+    else:
+        fits, allowed = _number(value, int) and value >= least, f"a whole number of {least} or more"
+    if not fits:
+        raise ConfigError(f"env.kwargs.{name}", value, allowed)
+
+
+def _number(value: Any, kind: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
 def limit_of_game(kwargs: Mapping[str, Any]) -> float:
     """Steps of a game at most."""
     options = {**OPTIONS, **kwargs}
@@ -72,6 +89,8 @@ class FromAtari(Batch):
         unknown = [name for name in kwargs if name not in OPTIONS]
         if unknown:
             raise ConfigError(f"env.kwargs.{unknown[0]}", kwargs[unknown[0]], f"one of {', '.join(OPTIONS)}")
+        for name, value in kwargs.items():
+            _check(name, value)
         options = {**OPTIONS, **kwargs, **(SCORED if scored else {})}
         if time_limit is not None:
             options[FRAMES] = time_limit * options["frameskip"]

@@ -1,7 +1,8 @@
 """Stacked convolutions: M encoders of images, each row of the input through its own.
 
 On a CPU a loop over members with channels last is faster than one grouped convolution, on a GPU the other way round.
-So weights have their channels last, too, and the linear layer's go by pixel: what a CPU reads is nowhere reordered.
+So weights have their channels last, too, and the linear layer's go by pixel: on a CPU neither they nor what lies
+between the layers is ever reordered.
 Pixels of 0 to 255 are scaled to 0 to 1 in the weights of the first layer: there are fewer of these.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from podium.core.errors import ConfigError
 from podium.core.streams import Generators
@@ -76,7 +78,7 @@ class Conv:
     def packed(self, image: Tensor) -> Tensor:
         """The same images with their channels last, as the CPU reads them: for those that are read several times."""
         first = image.ndim == 5 and image.shape[2] < min(image.shape[3:]) and not image.is_cuda
-        return torch.stack(image.unbind(2), -1) if first else image  # in half the time of a transposed copy
+        return torch.stack(image.unbind(2), -1) if first else image  # bytes in half the time of a transposed copy
 
     def __call__(self, image: Tensor) -> Tensor:
         image = self._channels_first(self.packed(image))
@@ -117,7 +119,7 @@ class Conv:
 class _ConvRelu(torch.autograd.Function):
     """max(0, w * x + b) of one member, `w[O, k, k, C]`.
 
-    Backwards it writes over the gradient that it is given, which nothing else reads here.
+    Backwards it writes over the gradient that it is given. Here that has memory of its own, and nothing else reads it.
     """
 
     @staticmethod
@@ -129,13 +131,14 @@ class _ConvRelu(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, y = ctx.saved_tensors
         none, wanted = [0, 0], ctx.needs_input_grad[:3]
         torch.ops.aten.threshold_backward.grad_input(g, y, 0, grad_input=g)
         rest = [len(weight)], [ctx.stride] * 2, none, [1, 1], False, none, 1
         g_x, g_weight, g_bias = torch.ops.aten.convolution_backward(g, x, weight, *rest, wanted)
-        return g_x, g_weight.movedim(1, -1), g_bias, None
+        return g_x, None if g_weight is None else g_weight.movedim(1, -1), g_bias, None
 
 
 class _Dense(torch.autograd.Function):

@@ -20,7 +20,7 @@ def backward(loss: Tensor, params: Sequence[Tensor]) -> None:
 def clip_by_norm(params: Sequence[Tensor], limit: Tensor) -> Tensor:
     """Scale each member's gradient to a norm of at most `limit[M]`, in place; returns the norms before, `[M]`."""
     grads = [p.grad for p in params if p.grad is not None]
-    norms = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in grads]
+    norms = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in grads]  # copies those left transposed by autograd
     norm: Tensor = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), dim=0)
     scale = limit.div(norm + 1e-6).clamp_(max=1)
     for g in grads:

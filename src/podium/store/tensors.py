@@ -25,7 +25,7 @@ from podium.core.errors import CheckpointError
 from podium.core.tree import Tree, flatten
 from podium.store.files import write_atomic
 
-VERSION = 1
+VERSION = 2
 
 _DTYPES = {
     torch.bool: "BOOL",
