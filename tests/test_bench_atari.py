@@ -15,6 +15,7 @@ from podium.bench import atari
 from podium.core.errors import PodiumError
 from podium.core.streams import Streams
 from podium.envs.from_atari import FromAtari
+from stacks import channels_last
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_both_sides_are_the_same_agent(envs: Any) -> None:
     ours: Any = experiments.build_pod(settings).algorithm
     net = ours.core.net
     shapes = [tuple(p.shape[1:]) for p in net._encoder.params]
-    assert shapes == [tuple(p.shape) for p in model.policy.features_extractor.parameters()]
+    assert shapes == [tuple(channels_last(p).shape) for p in model.policy.features_extractor.parameters()]
     assert shapes[-2] == (atari.FEATURES, 3136)
     heads = [tuple(x.weight.shape) for x in (model.policy.action_net, model.policy.value_net)]
     assert heads == [(6, atari.FEATURES), (1, atari.FEATURES)] and settings.net.hidden == ()

@@ -202,12 +202,13 @@ def test_interrupted_once_it_saves_and_goes_on_bitwise(tmp_path: Path) -> None:
 def test_interrupted_twice_it_ends_at_once(tmp_path: Path) -> None:
     """The rollout takes seconds, so that the second Ctrl-C comes before the first can be obeyed."""
     log = tmp_path / "run/log.txt"
-    words = (*PPO, "env.source=gymnasium", "algo.steps=4096", "stop.steps=1e7")
+    words = (*PPO, "env.source=gymnasium", "algo.steps=16384", "stop.steps=1e7")
     child = whole.process(tmp_path / "out.txt", "train", *words, "-o", tmp_path / "run")
     wait(log.exists, child)
-    for _ in range(2):
-        time.sleep(0.3)  # two that come during one call of torch are seen as one
-        os.kill(child.pid or 0, signal.SIGINT)
+    for _ in range(6):
+        time.sleep(0.3)  # two that come during one call of torch, or on a busy machine, are seen as one
+        if child.exitcode is None:
+            os.kill(child.pid or 0, signal.SIGINT)
     child.join(20)
     assert child.exitcode == 130, (tmp_path / "out.txt").read_text()
 
