@@ -295,8 +295,7 @@ def test_act_counts_from_the_start_of_a_space(tmp_path: Path, monkeypatch: pytes
 
 def test_load_refuses_a_snapshot_of_another_shape(run: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(run, tmp_path / "copy"))
-    config = copy / "config.yaml"
-    config.write_text(config.read_text().replace("- 64\n  - 64", "- 64\n  - 32"))
+    whole.configure(copy, {"net": {"hidden": [64, 32]}})
     with pytest.raises(PodiumError, match="wrong shape: tensor"):
         podium.load(copy)
 

@@ -26,7 +26,7 @@ ORDER = """
     experiment
     checks
     lookup
-    settings compose
+    settings compose recovery
     topologies report
     roles
     evolve

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from podium import entrants, lookup
 from podium import experiment as experiments
 from podium.algos.base import proposed
 from podium.core import config, given, hyper, tree
-from podium.core.errors import ConfigError, PodiumError, UnknownName
+from podium.core.errors import CheckpointError, ConfigError, PodiumError, UnknownName
 from podium.core.parts import Row
 from podium.core.streams import Streams
+from podium.core.trust import check as check_trust
 from podium.envs import make as envs
 from podium.envs.film import Film
 from podium.envs.settings import EnvSettings
@@ -24,13 +25,21 @@ from podium.guests.base import Guest, is_guest
 from podium.settings import Experiment
 from podium.store import tensors
 from podium.store.run import Run
+from podium.store.snapshot import checked_step
 
 Array = np.ndarray[Any, Any]
 
 
-def load(run: str | Path, member: int | None = None) -> Agent | GuestAgent:
-    """The best snapshot of a run's champion, or of the member of that id."""
+def load(
+    run: str | Path, member: int | None = None, trust: bool = False, typed: Collection[str | None] = ()
+) -> Agent | GuestAgent:
+    """The best snapshot of a run's champion, or of the member of that id.
+
+    Code that the run names is imported only if this user has started a run with it, if it is among the names that the
+    user has `typed`, or with `trust`.
+    """
     with Run.open(Path(run)) as folder:
+        check_trust(Path(run), folder.config, trust, typed)
         elsewhere = config.merge(folder.config, {"train": {"device": "cpu"}})  # one agent needs no GPU
         each = entrants.kinds(entrants.validate(elsewhere, trains=False))
         members = {row["id"]: row for row in folder.ledger.members()}
@@ -38,15 +47,19 @@ def load(run: str | Path, member: int | None = None) -> Agent | GuestAgent:
         if member is not None and member not in known:
             raise ConfigError("--member", member, f"this run has {', '.join(map(str, list(known)[:20]))}")
         chosen = folder.champion() if member is None else member
-        experiment = next(e for i, e in enumerate(each) if entrants.name_of(each, i) == known[chosen])
+        kinds = {entrants.name_of(each, i): kind for i, kind in enumerate(each)}
+        if known[chosen] not in kinds:
+            raise CheckpointError(f"{run}: member {chosen} is of kind {known[chosen]}, which its settings do not know")
+        experiment = kinds[known[chosen]]
         path = folder.snapshot_path(chosen)
         if not path.exists():
             why = "it has not been evaluated yet, it failed, or it left the leaderboard"
             raise PodiumError(f"{path}: member {chosen} has no snapshot: {why}")
         learnt, info = folder.read_snapshot(chosen)
+    step = checked_step(learnt, info, path)
     if is_guest(lookup.algorithm(experiment.algo.name)):
-        return GuestAgent(experiment, learnt, hyper.live(members[chosen]["genes"]), chosen, int(info["step"]))
-    return Agent(experiment, learnt, path, chosen, int(info["step"]))
+        return GuestAgent(experiment, learnt, hyper.live(members[chosen]["genes"]), chosen, step)
+    return Agent(experiment, learnt, path, chosen, step)
 
 
 class GuestAgent:

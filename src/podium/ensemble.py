@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import torch
@@ -25,24 +25,29 @@ Told = list[dict[str, Tensor]]
 """What the members of each stack propose, `[N, B, ...]`."""
 
 
-def ensemble(members: Sequence[str | Path | Agent], how: str | None = None) -> Ensemble:
-    """Members as one: agents, run folders (the champion of each), `RUN:ID` or `RUN:top:K`. Named twice counts twice."""
+def ensemble(members: Sequence[str | Path | Agent], how: str | None = None, trust: bool = False) -> Ensemble:
+    """Members as one: agents, run folders (the champion of each), `RUN:ID` or `RUN:top:K`. Named twice counts twice.
+
+    `trust` as in `podium.load`.
+    """
     named = [members] if isinstance(members, str) else members
-    return Ensemble([agent for member in named for agent in _agents(member)], how)
+    return Ensemble([agent for member in named for agent in _agents(member, trust)], how)
 
 
-def _agents(member: str | Path | Agent) -> list[Agent]:
+def _agents(member: str | Path | Agent, trust: bool) -> list[Agent]:
     if isinstance(member, Agent):
         return [member]
     if not isinstance(member, str | Path):
         raise ConfigError("members", member, "an agent, a run's folder, RUN:ID or RUN:top:K")
     found = re.fullmatch(r"(.+?):(top:.*|[0-9]+)", member) if isinstance(member, str) else None
     if found is None:
-        return [_load(Path(member), None)]
-    return best(Path(found[1]), found[2]) if found[2].startswith("top") else [_load(Path(found[1]), int(found[2]))]
+        return [_load(Path(member), None, trust)]
+    if found[2].startswith("top"):
+        return best(Path(found[1]), found[2], trust)
+    return [_load(Path(found[1]), int(found[2]), trust)]
 
 
-def best(run: Path, text: str) -> list[Agent]:
+def best(run: Path, text: str, trust: bool = False, typed: Collection[str | None] = ()) -> list[Agent]:
     """The best K members that have a snapshot; `text` is top:K."""
     found = re.fullmatch(r"top:([1-9][0-9]*)", text)
     if found is None:
@@ -52,11 +57,11 @@ def best(run: Path, text: str) -> list[Agent]:
         ids = [id for id in ranked if folder.snapshot_path(id).exists()]
     if int(found[1]) > len(ids):
         raise ConfigError("--ensemble", text, f"K is at most {len(ids)}: so many members of this run have a snapshot")
-    return [_load(run, id) for id in ids[: int(found[1])]]
+    return [_load(run, id, trust, typed) for id in ids[: int(found[1])]]
 
 
-def _load(run: Path, member: int | None) -> Agent:
-    agent = load(run, member)
+def _load(run: Path, member: int | None, trust: bool, typed: Collection[str | None] = ()) -> Agent:
+    agent = load(run, member, trust, typed)
     if not isinstance(agent, Agent):
         raise PodiumError(f"{run}: agents of another library act by themselves only: podium.load(RUN).guest")
     return agent

@@ -68,15 +68,22 @@ def _one_thread() -> Iterator[None]:
 
 @_one_thread()
 def export(
-    run: str | Path, member: int | None = None, ensemble: str | None = None, out: str | Path | None = None
+    run: str | Path,
+    member: int | None = None,
+    ensemble: str | None = None,
+    out: str | Path | None = None,
+    trust: bool = False,
 ) -> Exported:
-    """Write the champion, the member of that id, or with `ensemble="top:K"` the best K, to `out` (else RUN.onnx)."""
+    """Write the champion, the member of that id, or with `ensemble="top:K"` the best K, to `out` (else RUN.onnx).
+
+    `trust` as in `podium.load`.
+    """
     path = Path(out) if out is not None else Path(f"{Path(run).resolve().name}.onnx")
     _admit(path)
     onnx, onnxruntime = _packages()
     if ensemble is not None and member is not None:
         raise ConfigError("--ensemble", ensemble, "--member and --ensemble exclude each other")
-    agents = [_alone(run, member)] if ensemble is None else best(Path(run), ensemble)
+    agents = [_alone(run, member, trust)] if ensemble is None else best(Path(run), ensemble, trust)
     # Each with an algorithm of its own: a graph cannot hold a user's module that was stacked.
     player = agents[0] if ensemble is None else Ensemble(agents, stacked=False)
     outputs = _outputs(player)
@@ -85,7 +92,7 @@ def export(
     data = model.SerializeToString(deterministic=True)
     checked, difference = check(onnxruntime, data, outputs, player)
     try:
-        files.write_atomic(path, data)
+        files.write_atomic(path, data, linked=True)
     except OSError as error:
         raise PodiumError(f"{path}: cannot be written ({error})") from error
     inputs, told = (tuple(_value(onnx, value) for value in end) for end in (model.graph.input, model.graph.output))
@@ -111,8 +118,8 @@ def _packages() -> tuple[Any, Any]:
     return onnx, onnxruntime
 
 
-def _alone(run: str | Path, member: int | None) -> Agent:
-    agent = load(run, member)
+def _alone(run: str | Path, member: int | None, trust: bool) -> Agent:
+    agent = load(run, member, trust)
     if not isinstance(agent, Agent):
         raise PodiumError(f"{run}: an agent of another library is exported by that library: podium.load(RUN).guest")
     return agent

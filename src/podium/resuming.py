@@ -5,23 +5,26 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from podium import checks, entrants, lookup
 from podium import experiment as experiments
-from podium.core import config, hyper, tree
-from podium.core.errors import CheckpointError, ConfigError, PodiumError
+from podium.core import config, hyper
+from podium.core.errors import ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
+from podium.core.trust import check as check_trust
 from podium.envs.settings import EnvSettings
+from podium.evolve.apart import Apart
 from podium.evolve.pool import Inline
+from podium.evolve.rebuild import LOST, rebuild, rescore
 from podium.evolve.rows import Seat
 from podium.placing import job, place
+from podium.recovery import Found, Saved, damaged_ledger, load, look, read
 from podium.report.sink import OnReport, Sink
 from podium.settings import Evolution, Experiment
-from podium.store import checkpoint, tensors
-from podium.store.run import Run, config_of
+from podium.store import checkpoint, files
+from podium.store.run import Run
 from podium.topologies.driver import Driver
 from podium.training import Result, begin, console, disk, finish, plan
 
@@ -40,23 +43,10 @@ EVOLVED = (
 )
 """What a run that evolves keeps, too: its members have genes of their own by now."""
 
-VARYING = ("env", "learner", "carry")
-"""Parts of a pod's state whose shapes depend on the step: a replay fills, numbers that were drawn ahead are used."""
-
 _STATISTICAL = (
     "resume is statistical: this env cannot save its state, so the stop ended episodes that a run without it would not"
 )
 _FORGETFUL = "resume is statistical: the replay was larger than replay.save_bytes, so it was not saved and fills anew"
-
-
-@dataclass(frozen=True)
-class _Saved:
-    """A checkpoint that has been read."""
-
-    path: Path
-    state: tree.Tree
-    info: dict[str, Any]
-    found: list[Path]  # all checkpoints that there were
 
 
 def resume(
@@ -65,34 +55,45 @@ def resume(
     step: int | None = None,
     quiet: bool = True,
     on_report: OnReport | None = None,
+    trust: bool = False,
 ) -> Result:
     """Go on with a run from its last checkpoint (or that of `step`); `overrides` may extend or change it.
 
-    Everything is checked, and the checkpoint is in memory, before anything on disk changes.
+    Everything is checked, and the checkpoint is in memory, before anything on disk changes. What is damaged is put
+    right from the checkpoint, where that is whole. `trust` as in `podium.load`.
     """
-    old = config_of(Path(path))
+    found = look(Path(path), step)
+    old = found.config
+    check_trust(Path(path), config.merge(old, *map(config.override, overrides)), trust, _typed(overrides))
     with job(old.get("fleet")):
-        return _resume(Path(path), old, overrides, step, quiet, on_report)
+        return _resume(Path(path), found, overrides, step, quiet, on_report)
+
+
+def _typed(overrides: Sequence[str]) -> list[str]:
+    """What a user has typed on the command line, by the names of code that it may hold."""
+    return [word.partition("=")[2] for word in overrides]
 
 
 def _resume(
     path: Path,
-    old: dict[str, Any],
+    found: Found,
     overrides: Sequence[str],
     step: int | None,
     quiet: bool,
     on_report: OnReport | None,
 ) -> Result:
+    old = found.config
     merged = config.merge(old, *(config.override(word) for word in overrides))
     complete = checks.record(merged).model_dump(mode="json")
     changed = _changed(checks.record(old).model_dump(mode="json"), complete)
     if "stop.steps" in changed:
         _check_steps(path, complete["stop"]["steps"], step)
     experiment = entrants.validate(merged)
-    if not checkpoint.found(path) and not any((path / "members").glob("*")):
+    if not checkpoint.found(path) and not files.names(path / "members"):
         return begin(experiment, path, True, quiet, on_report)  # it was killed before it had begun
-    with Run.open(path) as reader:
-        saved = _read(path, step)
+    saved, damage = (found.saved, []) if found.saved is not None else read(path, step)
+    reader, damage = Run.open(path, config=old), [*found.damage, *damage]
+    lost = damaged_ledger(path)
     dealt = _seats(experiment, saved)
     with (
         Interrupt() as interrupt,
@@ -101,17 +102,25 @@ def _resume(
     ):
         orchestrator = entrants.orchestrator(experiment, reader, dealt)
         driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
-        _load(driver, saved, changed)
+        load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)
-        with Run.open(path, write=True) as run, disk(run):
+        with (
+            Run.open(path, write=True, config=old if found.damage else None, afresh=lost is not None) as run,
+            disk(run),
+        ):
             if (run.config, checkpoint.found(run.path)) != (old, saved.found):
                 raise PodiumError(f"{run.path}: another process has just written to this run; try again")
             driver.run = run
             checkpoint.forget_after(run.path, driver.step)  # first: the ledger must never lag behind a checkpoint
-            _rewind(driver, saved.info["turn"])
-            if changed:
-                run.configure(complete)
             sink.open(run, saved.info["events"])
+            if lost is not None:
+                damage.append(f"{lost}: rebuilt from {saved.path.name}; {LOST}")
+                rebuild(driver.population)
+            _rewind(driver, saved.info["turn"])
+            if changed or found.damage:
+                run.configure(complete)
+            for text in damage:
+                sink.note(text)
             if not saved.info["exact"] and not saved.info["scheduled"]:
                 sink.note(_STATISTICAL)
             if _left_out(saved):
@@ -122,7 +131,7 @@ def _resume(
             return finish(driver, sink, experiment, empty=driver.step if _left_out(saved) else None)
 
 
-def _left_out(saved: _Saved) -> bool:
+def _left_out(saved: Saved) -> bool:
     """Whether the checkpoint was written without the replay of a pod that has one."""
     learners = [pod["slot"].get("learner", {}) for pod in saved.state["pods"].values()]
     return any("drawn" in learner and "replay" not in learner for learner in learners)
@@ -144,6 +153,8 @@ def _rewind(driver: Driver, turn: int) -> None:
         ledger.seat({row.member: (pod, index) for pod, index, row in driver.population.all_rows()})
         ledger.set_genes({row.member: hyper.plain(row.genes) for row in rows})
         driver.orchestrator.restore()
+        if isinstance(driver.orchestrator, Apart) and not ledger.top(1)[0]["episodes"]:
+            rescore(driver.population)
 
 
 def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
@@ -164,62 +175,15 @@ def _changed(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
     return changed
 
 
-def _read(run: Path, step: int | None) -> _Saved:
-    """The last checkpoint, or that of `step`; where it is damaged, the error names the other one."""
-    found = checkpoint.found(run)
-    if not found:
-        raise CheckpointError(f"{run / 'checkpoint'}: there is no checkpoint to go on from")
-    steps = {checkpoint.step_of(path): path for path in found}
-    if step is not None and step not in steps:
-        raise ConfigError("--step", step, f"there are checkpoints of steps {', '.join(map(str, sorted(steps)))}")
-    path = found[0] if step is None else steps[step]
-    try:
-        return _Saved(path, *checkpoint.read(path), found)
-    except CheckpointError as error:
-        others = [str(s) for s, other in steps.items() if other != path]
-        hint = f"; the other checkpoint may be whole: podium resume {run} --step {others[0]}" if others else ""
-        raise CheckpointError(f"{error}{hint}") from error
-
-
-def _seats(experiment: Experiment, saved: _Saved) -> list[Seat]:
+def _seats(experiment: Experiment, saved: Saved) -> list[Seat]:
     """The pods of a checkpoint; where another number of them is asked for, those, and its tensors will not match."""
-    rows = saved.info.get("seats", ())
+    rows = saved.info["seats"]
     if not rows:
         return entrants.seats(experiment)
     if isinstance(experiment, Evolution) and experiment.fleet.pods not in ("auto", len(rows)):
         return entrants.seats(experiment)
     ends = itertools.accumulate(n for _, n in rows)
     return [Seat(kind, n, end - n) for (kind, n), end in zip(rows, ends, strict=True)]
-
-
-def _load(driver: Driver, saved: _Saved, changed: Sequence[str]) -> None:
-    """Put a checkpoint into memory, or refuse it whole."""
-    shaping = [name for name in changed if not name.startswith(("stop.", "eval.", "train.checkpoint"))]
-    unfit = f"it does not fit {', '.join(shaping)} as changed" if shaping else ""
-    try:
-        tensors.match(_fixed(saved.state), _fixed(driver.state()), saved.path)
-        away, places = driver.pool.away(), enumerate(driver.population.places)
-        pods = {place.kind: pod for pod, place in places if pod not in away}
-        like = dict(zip(pods, driver.pool.read([(pod, 0) for pod in pods.values()]), strict=True))
-        for entry in saved.info["orchestrator"]["population"]["board"]:
-            snapshot = saved.state["orchestrator"]["board"][str(entry["member"])]
-            tensors.match(snapshot, like[entry["kind"]], saved.path)
-        driver.load(saved.state, saved.info)
-    except CheckpointError as error:
-        where = "" if str(saved.path) in str(error) else f"{saved.path}: "
-        raise CheckpointError(f"{where}{error}{unfit and '; '}{unfit}") from error
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        reason = f"{unfit} ({error})" if unfit else f"not a checkpoint of this run ({error!r})"
-        raise CheckpointError(f"{saved.path}: {reason}") from error
-
-
-def _fixed(state: tree.Tree) -> tree.Tree:
-    """All whose shape is the same at every step. The rest is checked by who loads it."""
-    pods = {
-        i: {"learnt": pod["learnt"], "slot": {k: v for k, v in pod["slot"].items() if k not in VARYING}}
-        for i, pod in state["pods"].items()
-    }
-    return {"pods": pods, "orchestrator": {"rng": state["orchestrator"]["rng"]}}
 
 
 def _apply_genes(driver: Driver, experiment: Experiment, changed: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from podium import entrants, lookup
 from podium import experiment as experiments
 from podium.compose import compose, own, said, untuned
-from podium.core import config
+from podium.core import config, trust
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
 from podium.envs.make import source_of
@@ -97,6 +97,7 @@ def begin(
 ) -> Result:
     """A new run in the folder `path`; `notes` are said at its start."""
     admit(path, fresh)
+    trust.remember(experiment.model_dump(mode="json"))
     dealt = seats(experiment)
     with (
         Interrupt() as interrupt,

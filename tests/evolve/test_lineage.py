@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import podium.core
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.evolve.lineage import LIMIT, lineage, read_schedule, to_csv
+from podium.store import schema
 from podium.store.ledger import Ledger
 from podium.store.records import Member, Ranked, Score
 
@@ -161,9 +162,9 @@ def test_an_unknown_member_is_refused(ledger: Ledger, tmp_path: Path) -> None:
 )
 def test_a_damaged_ledger_is_refused(ledger: Ledger, change: str, message: str) -> None:
     ledger.close()
-    with sqlite3.connect(ledger.path) as link:
+    with closing(schema.writer(ledger.path)) as link:  # as a stranger may, seals and all
+        link.execute("PRAGMA foreign_keys = OFF")
         link.execute(f"UPDATE members SET {change}")
-    link.close()
     with pytest.raises(CheckpointError, match=message):
         lineage(Ledger(ledger.path, readonly=True))
 

@@ -12,7 +12,7 @@ import pytest
 from podium.store.files import clean, write_atomic
 
 
-def full(*_: Any) -> int:
+def full(*_: Any, **__: Any) -> int:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -51,9 +51,9 @@ def test_the_file_is_synced_before_it_gets_its_name_and_the_folder_after(
         calls.append("fsync")
         fsync(file)
 
-    def noted_replace(old: Path, new: Path) -> None:
+    def noted_replace(old: str, new: str, **where: int) -> None:
         calls.append("replace")
-        replace(old, new)
+        replace(old, new, **where)
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "replace", noted_replace)

@@ -399,7 +399,7 @@ def test_genes_and_returns_are_exact(ledger: Ledger) -> None:
 def test_it_is_in_wal_and_versioned(ledger: Ledger) -> None:
     with sqlite3.connect(ledger.path) as link:
         assert link.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert link.execute("PRAGMA user_version").fetchone() == (2,)
+        assert link.execute("PRAGMA user_version").fetchone() == (3,)
 
 
 @pytest.mark.parametrize("readonly", [False, True])
@@ -409,10 +409,10 @@ def test_other_versions_and_other_files_are_refused(tmp_path: Path, readonly: bo
     with sqlite3.connect(path) as link:
         link.execute("PRAGMA user_version = 9")
     link.close()
-    with pytest.raises(CheckpointError, match="version 9, this Podium reads 2"):
+    with pytest.raises(CheckpointError, match="version 9, this Podium reads 3"):
         Ledger(path, readonly=readonly)
     path.write_bytes(b"no database " * 100)
-    with pytest.raises(CheckpointError, match=r"ledger\.sqlite: not a ledger"):
+    with pytest.raises(CheckpointError, match=r"ledger\.sqlite: damaged: file is not a database; podium resume"):
         Ledger(path, readonly=readonly)
     assert path.read_bytes() == b"no database " * 100
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import sqlite3
@@ -22,6 +23,11 @@ from podium.store.run import Run, next_name
 
 SOURCE = Path(podium.core.__file__).parents[2]
 CONFIG = {"seed": 1, "env": {"id": "CartPole-v1"}, "algo": {"lr": 3e-05, "name": "ppo"}, "stop": {"steps": None}}
+
+
+def sealed(body: bytes) -> bytes:
+    """With the checksum that a stranger can compute as well as Podium."""
+    return body + b"# sha256 " + hashlib.sha256(body).hexdigest().encode() + b"\n"
 
 
 def test_create_then_open(tmp_path: Path) -> None:
@@ -114,12 +120,12 @@ def test_open_names_what_is_wrong(tmp_path: Path) -> None:
         ("a: !!python/object/apply:os.getcwd []", "not YAML"),
         ("\udcff", "not YAML"),
     ):
-        (tmp_path / "config.yaml").write_bytes(text.encode(errors="surrogateescape"))
+        (tmp_path / "config.yaml").write_bytes(sealed(text.encode(errors="surrogateescape")))
         with pytest.raises(CheckpointError, match=rf"config\.yaml: {reason}"):
             Run.open(tmp_path)
-    (tmp_path / "config.yaml").write_text("a: 1")
+    (tmp_path / "config.yaml").write_bytes(sealed(b"a: 1\n"))
     with pytest.raises(CheckpointError, match=r"ledger\.sqlite: no such ledger"):
-        Run.open(tmp_path)
+        Run.open(tmp_path).ledger  # noqa: B018
     assert os.listdir(tmp_path) == ["config.yaml"]
 
 

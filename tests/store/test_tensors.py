@@ -36,9 +36,8 @@ trees = st.recursive(
     lambda inner: st.dictionaries(names, st.one_of(leaves(), inner), max_size=3),
     max_leaves=8,
 )
-infos = st.dictionaries(
-    st.text(max_size=4), st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4)
-)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+infos = st.dictionaries(st.text(max_size=4), st.none() | st.booleans() | st.integers() | FLOATS | st.text(max_size=4))
 
 
 def same(a: Any, b: Any) -> bool:
@@ -114,7 +113,7 @@ def test_every_truncation_is_refused_as_truncated(tmp_path: Path) -> None:
         with pytest.raises(CheckpointError, match="truncated"):
             tensors.load(path, "member")
     path.write_bytes(whole + b"\0")
-    with pytest.raises(CheckpointError, match="checksum"):
+    with pytest.raises(CheckpointError, match="damaged, it has"):
         tensors.load(path, "member")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,6 +49,7 @@ EnvId = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the episodes.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Run code that the run names, though you never used it.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Plot = Annotated[
     Path | None,
@@ -60,7 +60,6 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 def main() -> None:
     """Run the command line; an error that a user can cause is one line, exit code 2."""
-    sys.path.append(os.getcwd())  # so that module:Class finds the user's own files
     try:
         app()
     except PodiumError as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podium.cli.base import BestOf, EnvId, Json, MemberId, Plot, RunPath, Seed, app, ledger_of, print_json
+from podium.cli.base import BestOf, EnvId, Json, MemberId, Plot, RunPath, Seed, Trust, app, ledger_of, print_json
 from podium.core.errors import ConfigError, PodiumError
 
 if TYPE_CHECKING:
@@ -31,9 +31,13 @@ def evaluate(
     env: EnvId = None,
     seed: Seed = 0,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Evaluate the champion's best snapshot, or the best members together, with the most likely actions."""
-    who, about = _alone(run, member, how) if ensemble is None else _together(run, member, ensemble, how)
+    allowed = (trust, [env])
+    who, about = (
+        _alone(run, member, how, *allowed) if ensemble is None else _together(run, member, ensemble, how, *allowed)
+    )
     row = about | {"steps": who.step, "env": env or who.env, "episodes": episodes, "max_steps": who.max_steps}
     row |= _statistics(who.evaluate(episodes, env, seed).tolist())
     if as_json:
@@ -47,22 +51,26 @@ def evaluate(
         print("  " + "  ".join(f"{name} {row[name]:.2f}" for name in ("iqm", "median", "min", "max")))
 
 
-def _alone(run: Path, member: int | None, how: str | None) -> tuple[Agent | GuestAgent, dict[str, Any]]:
+def _alone(
+    run: Path, member: int | None, how: str | None, trust: bool, typed: list[str | None]
+) -> tuple[Agent | GuestAgent, dict[str, Any]]:
     from podium.agent import load
 
     if how is not None:
         raise ConfigError("--how", how, "it goes with --ensemble top:K")
-    agent = load(run, member)
+    agent = load(run, member, trust, typed)
     return agent, {"member": agent.member, "members": [agent.member], "how": None}
 
 
-def _together(run: Path, member: int | None, top: str, how: str | None) -> tuple[Ensemble, dict[str, Any]]:
+def _together(
+    run: Path, member: int | None, top: str, how: str | None, trust: bool, typed: list[str | None]
+) -> tuple[Ensemble, dict[str, Any]]:
     from podium.ensemble import Ensemble, best
 
     if member is not None:
         raise ConfigError("--ensemble", top, "--member and --ensemble exclude each other")
     try:
-        together = Ensemble(best(run, top), how)
+        together = Ensemble(best(run, top, trust, typed), how)
     except ConfigError as error:
         if error.field != "how":
             raise
@@ -103,7 +111,11 @@ def top(
 
     def view() -> tables.Fitted:
         config = config_of(run)
-        said = [progress.title(run, config), heading.scheduled(config), *heading.kinds(config, ledger.members())]
+        said = [
+            progress.title(run, config, ledger),
+            heading.scheduled(config),
+            *heading.kinds(config, ledger.members()),
+        ]
         return tables.leaderboard(ledger.top(), "\n  ".join(filter(None, said))).first(n)
 
     if as_json:
@@ -172,10 +184,12 @@ def _members(n: int) -> str:
 
 
 def _scales(algo: str) -> dict[str, str]:
-    """The scale of each gene of an algorithm; nothing where the algorithm is not to be had."""
+    """The scale of each gene of an algorithm; nothing where it is not to be had, or is not the user's own code."""
     from podium import lookup
-    from podium.core import hyper
+    from podium.core import hyper, trust
 
+    if not trust.known(algo):
+        return {}
     try:
         return {name: gene.scale for name, gene in hyper.genes(lookup.algorithm(algo).Settings).items()}
     except PodiumError:

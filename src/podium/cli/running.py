@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from podium.cli.base import Fresh, Out, Quiet, RunPath, Words, app
+from podium.cli.base import Fresh, Out, Quiet, RunPath, Trust, Words, app
 
 if TYPE_CHECKING:
     from podium.training import Result
@@ -57,13 +57,14 @@ def resume(
         int | None, typer.Option(metavar="N", help="The checkpoint of step N, not the last.", show_default=False)
     ] = None,
     quiet: Quiet = False,
+    trust: Trust = False,
 ) -> None:
     """Go on with a run, or extend it: podium resume runs/x stop.steps=2e6"""
     from podium import resuming
     from podium.store import checkpoint
 
     before = step if step is not None else max(map(checkpoint.step_of, checkpoint.found(run)), default=0)
-    result = resuming.resume(run, *(overrides or ()), step=step, quiet=quiet)
+    result = resuming.resume(run, *(overrides or ()), step=step, quiet=quiet, trust=trust)
     if result.step == before and not quiet:
         _say_why_not(result)
     _finish(result, quiet)
@@ -108,9 +109,11 @@ def _finish(result: Result, quiet: bool, named: bool = True) -> None:
             next_ += [f"podium front {path} --plot front.png"]
     else:
         tables.show(tables.summary(result.top, title))
-    if not (result.top and is_guest(lookup.algorithm(result.top[0]["algo"]))):
+    settings = config_of(result.path)
+    kinds = settings.get("evolve", {}).get("entrants") or [settings]
+    if not any(is_guest(lookup.algorithm(kind["algo"]["name"])) for kind in kinds):
         next_ += [f"podium export {path} -o {result.path.name}.onnx"]
-        if source_of(EnvSettings(**config_of(result.path)["env"]), 1) != "own":  # which nobody can draw
+        if source_of(EnvSettings(**settings["env"]), 1) != "own":  # which nobody can draw
             next_ += [f"podium play {path} -o {result.path.name}.gif"]
     print("\nNext:", *next_, sep="\n  ")
 

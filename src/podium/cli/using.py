@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from podium.cli.base import BestOf, EnvId, Json, MemberId, RunPath, Seed, app, print_json
+from podium.cli.base import BestOf, EnvId, Json, MemberId, RunPath, Seed, Trust, app, print_json
 
 
 @app.command()
@@ -23,6 +23,7 @@ def play(
     ] = None,
     seed: Seed = 0,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to draw.")] = 1,
+    trust: Trust = False,
 ) -> None:
     """Draw an episode of the champion as a film."""
     from podium.report import video
@@ -32,7 +33,7 @@ def play(
     video.check(path)
     from podium.agent import load
 
-    agent, returns = load(run, member), []
+    agent, returns = load(run, member, trust, [env]), []
 
     def frames() -> Any:
         for episode in range(episodes):
@@ -54,11 +55,12 @@ def export(
         typer.Option("-o", "--out", metavar="FILE", help="FILE.onnx; else RUN.onnx.", show_default=False),
     ] = None,
     as_json: Json = False,
+    trust: Trust = False,
 ) -> None:
     """Write the champion as an ONNX file, and check it with onnxruntime."""
     from podium import exporting
 
-    written = exporting.export(run, member, ensemble, out)
+    written = exporting.export(run, member, ensemble, out, trust)
     if as_json:
         print_json(dataclasses.asdict(written) | {"path": str(written.path)})
         return

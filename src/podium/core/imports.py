@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -14,21 +17,44 @@ from pydantic import AfterValidator
 from podium.core.errors import ConfigError
 
 
-def _absolute(name: str) -> str:
+def absolute(name: str) -> str:
     """A file's path made absolute, so that a run can be read from any folder."""
     file, colon, attribute = name.rpartition(":")
     return f"{Path(file).resolve()}:{attribute}" if colon and file.endswith(".py") else name
 
 
-Importable = Annotated[str, AfterValidator(_absolute)]
+Importable = Annotated[str, AfterValidator(absolute)]
 """A setting that may name something of the user's own."""
+
+
+@contextmanager
+def current_folder() -> Iterator[None]:
+    """Modules are looked for in the current folder, too, after all other places.
+
+    It is on the path no longer than it takes to find what a user has named: other packages look for helpers that may
+    not be installed, and would run a file of that name that happens to lie there.
+    """
+    try:
+        folder = os.getcwd()
+    except OSError:  # it was deleted
+        yield
+        return
+    sys.path.append(folder)
+    try:
+        yield
+    finally:
+        for i in reversed(range(len(sys.path))):
+            if sys.path[i] == folder:
+                del sys.path[i]
+                break
 
 
 def module(field: str, path: str) -> ModuleType:
     """The module of `package.module:name` or `path/to/file.py:name`; a file is run once, the main script not again."""
     source = path.rpartition(":")[0]
     try:
-        return _file(Path(source).resolve()) if source.endswith(".py") else importlib.import_module(source)
+        with current_folder():
+            return _file(Path(source).resolve()) if source.endswith(".py") else importlib.import_module(source)
     except (ImportError, OSError, ValueError) as error:
         allowed = f"package.module:name or path/to/file.py:name of something that can be imported ({error})"
         raise ConfigError(field, path, allowed) from error

@@ -10,8 +10,10 @@ import torch
 
 from podium.core import tree
 from podium.core.tree import Tree
+from podium.evolve import saved
 from podium.evolve.population import Population
 from podium.evolve.turn import Outcome, Refills, Task
+from podium.store.snapshot import kept
 
 TURN = 64
 """Steps of each member, or updates, in a turn: less would be spent on the turns themselves, more would keep Ctrl-C
@@ -63,7 +65,9 @@ class Apart:
         if fitness > self.best[index] and outcome.members is not None:
             self.best[index] = fitness
             learnt = tree.take(outcome.members, torch.tensor([index]))
-            self.population.run.snapshot(row.member, learnt, {"step": outcome.steps, "fitness": fitness, "kind": 0})
+            about = {"step": outcome.steps, "fitness": fitness, "kind": 0}
+            score = {"seconds": outcome.seconds, "returns": row.returns}  # should the ledger be lost
+            self.population.run.snapshot(row.member, learnt, about | score)
 
     @property
     def leader(self) -> float | None:
@@ -92,9 +96,18 @@ class Apart:
         return {"population": self.population.info(), "best": best, "evaluated": self.evaluated, "owed": self.owed}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
+        saved.check(info, saved.Independent)
         self.population.load(state, info["population"])
+        if len(info["best"]) != self.population.size:
+            raise ValueError(f"best: {len(info['best'])} numbers for {self.population.size} members")
         self.best = [-math.inf if b is None else b for b in info["best"]]
         self.evaluated, self.owed = info["evaluated"], info["owed"]
 
     def restore(self) -> None:
-        """The snapshots on disk are the best there were; nothing has to be put back."""
+        """The snapshots on disk are the best there were; one that is damaged makes way for the next that is scored."""
+        for index, row in enumerate(self.population.rows[0]):
+            path = self.population.run.snapshot_path(row.member)
+            if math.isfinite(self.best[index]) and kept(path) is None:
+                self.best[index] = -math.inf
+                lost = f"{path} is missing or damaged"
+                self.population.note(f"{lost}: the next score of member {row.member} replaces it")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from podium.core.tree import Tree
+from podium.evolve import saved
 from podium.evolve.population import Entries, Population
 from podium.evolve.search import Search
 from podium.evolve.turn import Outcome, Refills, Task
@@ -104,6 +105,7 @@ class Generational(Search):
         return {**super().info(), **counts, "told": told}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
+        saved.check(info, saved.Generations)
         self.population.load(state, info["population"])
         self.generation, self._ends, self._scored = info["generation"], info["ends"], info["scored"]
         self.load_info(info)

@@ -138,7 +138,7 @@ def _clock(row: Mapping[str, Any], step: int) -> int:
 
 def _entry(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["parent"] is None:
-        return {"step": 0, "genes": row["genes"], "event": row["origin"]}
+        return {"step": row["inherited"], "genes": row["genes"], "event": row["origin"]}
     return {"step": row["inherited"], "genes": row["genes"], "event": f"from {row['parent']}"}
 
 

@@ -71,7 +71,7 @@ class Population:
 
     def enter(self) -> None:
         """Enter the first members in the ledger."""
-        self.run.ledger.add_members(self._record(pod, index, row, "start") for pod, index, row in self.all_rows())
+        self.run.ledger.add_members(self.record(pod, index, row, "start") for pod, index, row in self.all_rows())
 
     def advance(self, pod: int, outcome: Outcome) -> list[int]:
         """Take in an outcome; the rows that failed since the last one."""
@@ -282,10 +282,10 @@ class Population:
         self.rows[pod][index] = child
         self.exchanges += 1
         ledger.replace([old.member], self.steps[pod])
-        ledger.add_members([self._record(pod, index, child, origin)])
+        ledger.add_members([self.record(pod, index, child, origin)])
         return Refill(index, child.member, source, child.genes, where)
 
-    def _record(self, pod: int, index: int, row: Row, origin: str) -> Member:
+    def record(self, pod: int, index: int, row: Row, origin: str) -> Member:
         kind = self.kinds[row.kind]
         return Member(
             row.member,
@@ -323,7 +323,11 @@ class Population:
         return {**counts, "rows": rows, "board": [entry.plain() for entry in self.board]}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
-        """Go on from what `state` and `info` returned."""
+        """Go on from what `state` and `info` returned; ValueError where they are not of this population."""
+        if [len(rows) for rows in info["rows"]] != [place.rows for place in self.places]:
+            raise ValueError(f"rows: {[len(rows) for rows in info['rows']]} in pods of {self.places}")
+        if len(info["steps"]) != len(self.places):
+            raise ValueError(f"steps: {len(info['steps'])} numbers for {len(self.places)} pods")
         self.rng.set_state(state["rng"].clone())
         for name in ("steps", "next_id", "evaluations", "cost", "exchanges"):
             setattr(self, name, info[name])

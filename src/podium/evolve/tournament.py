@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from podium.core.tree import Tree
+from podium.evolve import saved
 from podium.evolve.generator import GENERATORS
 from podium.evolve.leaderboard import Entry
 from podium.evolve.population import Population
@@ -157,6 +158,7 @@ class Tournament(Search):
         return {**super().info(), "ready": self._ready, "scored": self._scored}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
+        saved.check(info, saved.Tournament)
         self.population.load(state, info["population"])
         self.load_info(info)
         self._ready, self._scored = info["ready"], info["scored"]

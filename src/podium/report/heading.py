@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from podium.report import words
+from podium.store.records import FIRST
 
 Config = Mapping[str, Any]
 """All settings of a run, as its config.yaml has them."""
@@ -48,7 +49,7 @@ def kinds(config: Config, members: Iterable[Member]) -> list[str]:
     entrants = config.get("evolve", {}).get("entrants") or ()
     if len(entrants) < 2:
         return []
-    count = Counter(row["kind"] for row in members if row["origin"] == "start")  # in the order of the entrants
+    count = Counter(row["kind"] for row in members if row["origin"] in FIRST)  # in the order of the entrants
     width = max(map(len, count), default=0)
     return [
         f"{name:<{width}}  {n} member{'s' * (n != 1)}  {own}".rstrip()
@@ -89,7 +90,7 @@ def _algos(config: Config, members: Iterable[Member]) -> list[tuple[str, Config,
     """Of each kind of an evolving run its name, the settings of its algorithm, and the names of its genes."""
     if "evolve" not in config:
         return []
-    genes = {row["kind"]: row["genes"] for row in members if row["origin"] == "start"}  # in the order of the entrants
+    genes = {row["kind"]: row["genes"] for row in members if row["origin"] in FIRST}  # in the order of the entrants
     algos = [entrant["algo"] for entrant in config["evolve"].get("entrants") or (config,)]
     return [(name, algo, genes[name]) for name, algo in zip(genes, algos, strict=False)]
 

@@ -22,9 +22,9 @@ def of(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def title(run: Path, config: Mapping[str, Any]) -> str:
+def title(run: Path, config: Mapping[str, Any], ledger: Ledger) -> str:
     """A run and how far it has come, in one line."""
-    now, total = of(Ledger(run / "ledger.sqlite", readonly=True)), config.get("stop", {}).get("steps")
+    now, total = of(ledger), config.get("stop", {}).get("steps")
     step = f"step {now['step']:,}" + (f" of {total:,}" if total else "")
     scored = f"{now['evaluations']:,} evaluation{'s' * (now['evaluations'] != 1)}"
     return f"{run}: {step}, time {words.duration(now['seconds'])}, {scored}"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from podium.core.tree import Tree
-from podium.store import tensors
+from podium.store import files, tensors
 
-_NAME = re.compile(r"[0-9]{12,}\.safetensors")
+_NAME = re.compile(r"[0-9]{12,18}\.safetensors")
 
 
 def write(run: Path, step: int, tree: Tree, info: dict[str, Any]) -> Path:
@@ -18,12 +19,13 @@ def write(run: Path, step: int, tree: Tree, info: dict[str, Any]) -> Path:
     Checkpoints of later steps belong to a future that a resume gave up, and go too.
     """
     path = run / "checkpoint" / f"{step:012d}.safetensors"
-    path.parent.mkdir(exist_ok=True)
+    with suppress(FileExistsError):
+        path.parent.mkdir()
     tensors.save(path, tree, {**info, "step": step}, "checkpoint")
     earlier = [old for old in found(run) if step_of(old) < step]
     for old in found(run):
         if old not in (path, *earlier[:1]):
-            old.unlink()
+            files.unlink(old)
     return path
 
 
@@ -31,7 +33,7 @@ def forget_after(run: Path, step: int) -> None:
     """Drop the checkpoints of later steps than `step`: a future that a resume gives up."""
     for path in found(run):
         if step_of(path) > step:
-            path.unlink()
+            files.unlink(path)
 
 
 def read(path: Path) -> tuple[Tree, dict[str, Any]]:
@@ -46,8 +48,8 @@ def latest(run: Path) -> Path | None:
 
 def found(run: Path) -> list[Path]:
     """All checkpoints, newest first."""
-    paths = (run / "checkpoint").glob("*.safetensors")
-    return sorted((p for p in paths if _NAME.fullmatch(p.name)), key=step_of, reverse=True)
+    names = [name for name in files.names(run / "checkpoint") if _NAME.fullmatch(name)]
+    return sorted((run / "checkpoint" / name for name in names), key=step_of, reverse=True)
 
 
 def step_of(path: Path) -> int:

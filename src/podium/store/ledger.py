@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from podium.core.errors import PodiumError
-from podium.store import files, schema
+from podium.store import files, schema, seal
 from podium.store.records import Member, Ranked, Score, to_json
 
 _COLUMNS = """id, parent, algo, fitness, coalesce(step, ended_step, born_step) AS steps,
@@ -30,7 +30,7 @@ _PROGRESS = """
 SELECT size, max(lived, coalesce(max(scores.step), 0)) AS step, coalesce(max(seconds), 0.0) AS seconds,
     count(scores.step) AS evaluations
 FROM (
-    SELECT pod, sum(origin = 'start') AS size, max(max(born_step, coalesce(ended_step, 0))) AS lived
+    SELECT pod, sum(origin IN ('start', 'rebuilt')) AS size, max(max(born_step, coalesce(ended_step, 0))) AS lived
     FROM members GROUP BY pod
 ) AS pods JOIN members USING (pod) LEFT JOIN scores ON member = id GROUP BY pod
 """
@@ -39,7 +39,7 @@ _EXCHANGES = """
 SELECT * FROM (
     SELECT id AS member, parent, lag(id) OVER (PARTITION BY pod, "row" ORDER BY id) AS replaced, pod, "row", origin,
         born_step AS step, generation, genes FROM members
-) WHERE origin <> 'start' ORDER BY member
+) WHERE origin NOT IN ('start', 'rebuilt') ORDER BY member
 """
 _REWIND = (
     "DELETE FROM board",
@@ -63,7 +63,15 @@ class Ledger:
         """What is entered now carries this number; a run counts it up, and `rewind` goes back to one."""
         self._link = None if readonly else schema.writer(path)
         if readonly:
-            schema.reader(path).close()
+            self.verify()
+
+    def verify(self) -> None:
+        """Refuse a ledger that is damaged, or that holds what no run enters."""
+        schema.check_log(self.path)
+        with closing(schema.reader(self.path)) as link, _told(self.path):
+            link.execute("BEGIN")
+            if why := seal.broken(link):
+                raise schema.damaged(self.path, why)
 
     def sync(self) -> None:
         """Make all that was entered durable: before a checkpoint that counts on it."""
@@ -121,12 +129,14 @@ class Ledger:
     def rank(self, entered: Iterable[Ranked], left: Iterable[int] = ()) -> None:
         """Members that entered the leaderboard, or changed on it, and the ids of those that left it."""
         with self._transaction() as link:
-            link.executemany("DELETE FROM board WHERE member = ?", [(member,) for member in left])
+            new = list(entered)
+            gone = [(member,) for member in (*left, *(r.member for r in new))]
+            link.executemany("DELETE FROM board WHERE member = ?", gone)
             link.executemany(
-                "INSERT OR REPLACE INTO board VALUES (?,?,?,?,?,?,?,?)",
+                "INSERT INTO board VALUES (?,?,?,?,?,?,?,?)",
                 [
                     (r.member, r.fitness, r.std, r.episodes, r.step, r.seconds, r.front, _objectives(r.objectives))
-                    for r in entered
+                    for r in new
                 ],
             )
 
@@ -256,12 +266,22 @@ class Ledger:
         try:
             return self._read(query, *values)
         except sqlite3.DatabaseError:  # a writer came or went between the look at the folder and the query
-            return self._read(query, *values)
+            with _told(self.path):
+                return self._read(query, *values)
 
     def _read(self, query: str, *values: Any) -> list[dict[str, Any]]:
         """One query on a fresh connection, so that a long-lived reader sees a writer come and go."""
         with closing(schema.reader(self.path)) as link:
             return [_decode(row) for row in link.execute(query, values)]
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What SQLite says of a file that it cannot read, as a refusal."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise schema.refusal(path, error) from error
 
 
 def _objectives(values: Mapping[str, float] | None) -> str | None:

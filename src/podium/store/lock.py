@@ -8,7 +8,8 @@ import os
 import time
 from pathlib import Path
 
-from podium.core.errors import PodiumError
+from podium.core.errors import CheckpointError, PodiumError
+from podium.store import files
 
 _held: set[int] = set()
 LOOKS = 10
@@ -23,7 +24,7 @@ class Lock:
     """An exclusive `flock` on `path`, held from construction to `release` or death."""
 
     def __init__(self, path: Path) -> None:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        file = files.open_file(path, os.O_RDWR | os.O_CREAT, linked=True)
         for _ in range(LOOKS):
             if free := _take(file, fcntl.LOCK_EX):
                 break
@@ -49,8 +50,8 @@ class Lock:
 def held(path: Path) -> bool:
     """Whether a living process holds the lock; in doubt, it does. A reader's look, over in an instant."""
     try:
-        file = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
+        file = files.open_file(path, linked=True)
+    except (FileNotFoundError, CheckpointError):  # nobody can hold what is no file
         return False
     except OSError:
         return True

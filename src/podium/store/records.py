@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+FIRST = ("start", "rebuilt")
+"""Origins of the first member of a row: of the run itself, or of a ledger that was rebuilt."""
+
 
 @dataclass(frozen=True)
 class Member:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from podium.core.errors import CheckpointError, ConfigError
 from podium.core.tree import Tree
-from podium.store import files, tensors
+from podium.store import files, run_config, tensors
 from podium.store.ledger import Ledger
 from podium.store.lock import Lock
 
-_OURS = (
-    "config.yaml",
-    "ledger.sqlite*",
-    "log.txt",
-    "events.out.tfevents.*.podium",
-    "members/*.safetensors",
-    "checkpoint/*.safetensors",
-    ".*.tmp",
-    "*/.*.tmp",
-)
+FOLDERS = ("members", "checkpoint")
+_OURS = re.compile(r"config\.yaml|ledger\.sqlite.*|log\.txt|events\.out\.tfevents\..*\.podium|\..*\.tmp")
+_THEIRS = re.compile(r".*\.safetensors|\..*\.tmp")
+"""Files that Podium writes: into the folder itself, and into those inside it."""
 
 
 class Run:
@@ -35,12 +29,18 @@ class Run:
     def __init__(self, path: Path, config: dict[str, Any], lock: Lock | None) -> None:
         self.path, self.config, self._lock = path, config, lock
         self._unsynced: set[Path] = set()
-        self.ledger = Ledger(path / "ledger.sqlite", readonly=lock is None)
+        if lock is not None:
+            self.ledger  # noqa: B018  a writer makes it
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """A reader opens it, and checks it, when it is asked for."""
+        return Ledger(self.path / "ledger.sqlite", readonly=self._lock is None)
 
     @classmethod
     def create(cls, path: Path, config: dict[str, Any], fresh: bool = False) -> Run:
         """A new run in `path`. A folder with anything in it is refused, or with `fresh` emptied if it is a run's."""
-        text = _text(config)
+        text = run_config.text(config)
         admit(path, fresh)
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -50,25 +50,30 @@ class Run:
         try:
             admit(path, fresh)
             _clear(path)
-            files.write_atomic(path / "config.yaml", text)
-            for folder in ("members", "checkpoint"):
-                (path / folder).mkdir(exist_ok=True)
+            files.write_atomic(path / "config.yaml", text, linked=True)
+            _make_folders(path)
             return cls(path, config, lock)
         except BaseException:
             lock.release()
             raise
 
     @classmethod
-    def open(cls, path: Path, write: bool = False) -> Run:
-        """An existing run, for reading, or with `write` for going on with it."""
-        config = config_of(path)
+    def open(cls, path: Path, write: bool = False, config: dict[str, Any] | None = None, afresh: bool = False) -> Run:
+        """An existing run, for reading, or with `write` for going on with it.
+
+        `config` stands for a config.yaml that is damaged. `afresh` puts a damaged ledger aside and begins another.
+        """
+        config = config_of(path) if config is None else config
         if not write:
             return cls(path, config, None)
         lock = Lock(path / "lock")
         try:
-            for folder in (path, path / "members", path / "checkpoint"):
-                folder.mkdir(exist_ok=True)
-                files.clean(folder)
+            _make_folders(path)
+            files.clean(path, linked=True)
+            for folder in FOLDERS:
+                files.clean(path / folder)
+            if afresh:
+                _put_aside(path)
             return cls(path, config, lock)
         except BaseException:
             lock.release()
@@ -76,7 +81,7 @@ class Run:
 
     def configure(self, config: dict[str, Any]) -> None:
         """Put another config in the place of the run's own."""
-        files.write_atomic(self.path / "config.yaml", _text(config))
+        files.write_atomic(self.path / "config.yaml", run_config.text(config), linked=True)
         self.config = config
 
     def champion(self) -> int:
@@ -93,8 +98,13 @@ class Run:
 
     def log(self, line: str) -> None:
         """Append a line with its time to log.txt; a full disk loses the line and not the run."""
-        with suppress(OSError), self.log_path.open("a", encoding="utf-8") as file:
-            file.write(f"{datetime.now().isoformat(' ', 'seconds')}  {line}\n")
+        text = f"{datetime.now().isoformat(' ', 'seconds')}  {line}\n"
+        with suppress(OSError):
+            file = files.open_file(self.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, linked=True)
+            try:
+                os.write(file, text.encode(errors="backslashreplace"))
+            finally:
+                os.close(file)
 
     def snapshot(self, member: int, tree: Tree, info: dict[str, Any], durable: bool = True) -> Path:
         """Keep a member's weights, in place of its earlier ones. What is not `durable` is so after `sync`."""
@@ -110,7 +120,7 @@ class Run:
             with suppress(FileNotFoundError):
                 files.sync(path)
         if self._unsynced:
-            files.sync(self.path / "members")
+            files.sync_folder(self.path / "members")
             self._unsynced.clear()
         self.ledger.sync()
 
@@ -120,17 +130,19 @@ class Run:
 
     def kept(self) -> list[int]:
         """The members whose weights are kept."""
-        return sorted(int(path.stem) for path in (self.path / "members").glob("*.safetensors"))
+        names = [name.removesuffix(".safetensors") for name in files.names(self.path / "members")]
+        return sorted(int(name) for name in names if re.fullmatch("[0-9]{1,18}", name))
 
     def forget(self, member: int) -> None:
         """Drop a member's kept weights, if there are any."""
-        self.snapshot_path(member).unlink(missing_ok=True)
+        files.unlink(self.snapshot_path(member))
 
     def forget_all(self, keep: Collection[int]) -> None:
         """Drop all kept weights but those of some members."""
-        for path in (self.path / "members").glob("*.safetensors"):
-            if not path.stem.isdigit() or int(path.stem) not in keep:
-                path.unlink(missing_ok=True)
+        kept = {f"{member}.safetensors" for member in keep}
+        for name in files.names(self.path / "members"):
+            if name.endswith(".safetensors") and name not in kept:
+                files.unlink(self.path / "members" / name)
 
     def snapshot_path(self, member: int) -> Path:
         """Where a member's weights are kept, if they are."""
@@ -138,7 +150,8 @@ class Run:
 
     def close(self) -> None:
         """Close the ledger, then let another writer in."""
-        self.ledger.close()
+        if "ledger" in vars(self):
+            self.ledger.close()
         if self._lock is not None:
             self._lock.release()
 
@@ -169,29 +182,31 @@ def admit(path: Path, fresh: bool) -> None:
         raise ConfigError("-o", str(path), "it holds files but no run, so -D will not touch it; name another folder")
 
 
-def _text(config: dict[str, Any]) -> bytes:
-    return yaml.safe_dump(config, sort_keys=False, allow_unicode=True).encode()
+def _make_folders(path: Path) -> None:
+    for name in FOLDERS:
+        with suppress(FileExistsError):
+            (path / name).mkdir()
+
+
+def _put_aside(path: Path) -> None:
+    """Keep a damaged ledger beside the new one, for whoever may get something out of it."""
+    with files.folder(path, linked=True) as here:
+        for end in ("", "-wal", "-shm", "-journal"):
+            with suppress(FileNotFoundError):
+                names = f"ledger.sqlite{end}", f"ledger.sqlite.damaged{end}"
+                os.replace(*names, src_dir_fd=here, dst_dir_fd=here)
 
 
 def _clear(path: Path) -> None:
     """Delete the files that Podium writes, by name: what a user put beside them stays."""
-    for pattern in _OURS:
-        for file in path.glob(pattern):
-            file.unlink()
+    for folder, ours in ((path, _OURS), *((path / name, _THEIRS) for name in FOLDERS)):
+        with suppress(FileNotFoundError), files.folder(folder, linked=folder == path) as here:
+            for name in filter(ours.fullmatch, os.listdir(here)):
+                os.unlink(name, dir_fd=here)
 
 
 def config_of(path: Path) -> dict[str, Any]:
+    """The settings of a run; refuses a file that is damaged, or that does not hold the settings of a run."""
     if not path.is_dir():
         raise CheckpointError(f"{path}: no such run")
-    file = path / "config.yaml"
-    try:
-        config = yaml.safe_load(file.read_bytes())
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{file}: missing, so this folder is not a run") from error
-    except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{file}: not YAML ({' '.join(str(error).split())})") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{file}: not a mapping of settings")
-    return config
+    return run_config.read(path / "config.yaml")

@@ -1,14 +1,28 @@
-"""The ledger's tables and how its file is opened."""
+"""The ledger's tables and how its file is opened.
+
+Every table is sealed: `seals` holds the number of its rows and the sum of their digests, which triggers keep while rows
+come, change and go. See `seal.py` for how a reader checks them.
+"""
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import time
+from functools import lru_cache
 from pathlib import Path
 from urllib.parse import quote
 
 from podium.core.errors import CheckpointError
+from podium.store import files, lock, seal
 
-VERSION = 2
+VERSION = 3
+
+_LARGEST_LOG = 1 << 30
+"""Bytes of a write-ahead log; SQLite starts it afresh at 4 MB, unless somebody reads for long."""
+
+_LOOK = 0.05
+"""Seconds between two looks at a log that seems to be damaged."""
 
 _TABLES = """
 CREATE TABLE members (
@@ -30,22 +44,24 @@ CREATE TABLE metrics (
 CREATE TABLE events (
     step INTEGER NOT NULL, seconds REAL NOT NULL, member INTEGER, kind TEXT NOT NULL, detail TEXT NOT NULL,
     turn INTEGER NOT NULL);
+CREATE TABLE seals (name TEXT PRIMARY KEY, "rows" INTEGER NOT NULL, "sum" INTEGER NOT NULL);
 """
 
 
 def writer(path: Path) -> sqlite3.Connection:
     """A connection that writes; makes the tables of a new ledger."""
-    link = sqlite3.connect(path, timeout=30, isolation_level=None)
+    _check_files(path)
+    link = _connect(path, f"file:{quote(str(path.absolute()))}", isolation_level=None)
     try:
         link.execute("PRAGMA journal_mode = WAL")
         link.execute("PRAGMA synchronous = NORMAL")
         link.execute("PRAGMA foreign_keys = ON")
         if _version(link) == 0 and not link.execute("SELECT 1 FROM sqlite_master").fetchone():
-            link.executescript(f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+            link.executescript(f"BEGIN IMMEDIATE; {_TABLES} {_triggers()} PRAGMA user_version = {VERSION}; COMMIT;")
         _check(path, link)
     except sqlite3.DatabaseError as error:
         link.close()
-        raise _refusal(path, error) from error
+        raise refusal(path, error) from error
     except CheckpointError:
         link.close()
         raise
@@ -54,32 +70,118 @@ def writer(path: Path) -> sqlite3.Connection:
 
 def reader(path: Path) -> sqlite3.Connection:
     """A connection that only reads and makes no files, whether a writer is at work or not."""
-    if not path.is_file():
+    if not _check_files(path):
         raise CheckpointError(f"{path}: no such ledger")
     # Without a -wal file nobody writes, and an ordinary read-only connection would make one.
     still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
-    link = sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{still}", uri=True, timeout=30)
+    link = _connect(path, f"file:{quote(str(path.absolute()))}?mode=ro{still}")
     try:
         _check(path, link)
     except sqlite3.DatabaseError as error:
         link.close()
-        raise _refusal(path, error) from error
+        raise refusal(path, error) from error
     except CheckpointError:
         link.close()
         raise
     return link
 
 
-def _check(path: Path, link: sqlite3.Connection) -> None:
+def check_log(path: Path) -> None:
+    """Refuse a damaged log, of which SQLite would drop the rest without a word; while a run is written it is SQLite's.
+
+    A database that says that it has no log, beside one, is damaged, too.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if lock.held(path.with_name("lock")) or not log.exists():
+        return
+    if files.first(path, 20)[18:] not in (b"", b"\x02\x02"):
+        raise damaged(path, "its header is damaged")
+    from podium.store import wal  # numpy, which readers of a finished run do not need
+
+    for _ in range(2):  # a second look: whoever has just begun to write may have been in the middle of it
+        before = files.read(log, _LARGEST_LOG, linked=True)
+        why = wal.damage(before)
+        if why is None:
+            return
+        time.sleep(_LOOK)
+        if files.read(log, _LARGEST_LOG, linked=True) == before:
+            raise damaged(log, why)
+
+
+def damaged(path: Path, why: str) -> CheckpointError:
+    advice = f"podium resume {path.parent} rebuilds the ledger from the last checkpoint"
+    return CheckpointError(f"{path}: damaged: {why}; {advice}")
+
+
+def refusal(path: Path, error: Exception) -> CheckpointError:
+    """What is said of a ledger that SQLite, or the checks of its rows, cannot read."""
+    return damaged(path, str(error))
+
+
+def _connect(path: Path, uri: str, **how: object) -> sqlite3.Connection:
+    try:
+        link = sqlite3.connect(uri, uri=True, timeout=30, **how)  # type: ignore[call-overload]
+    except sqlite3.Error as error:
+        raise CheckpointError(f"{path}: cannot be opened ({error})") from error
     link.row_factory = sqlite3.Row
+    link.create_function("podium_row", -1, seal.digest, deterministic=True)
+    return link  # type: ignore[no-any-return]
+
+
+def _check_files(path: Path) -> bool:
+    """Whether there is a ledger; refuses it where a file of it is none.
+
+    A rollback journal is never ours, and a stranger's could make SQLite delete a file that it names.
+    """
+    found = False
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        try:
+            os.close(files.open_file(path.with_name(name), linked=True))
+        except FileNotFoundError:
+            continue
+        found |= name == path.name
+    if os.path.lexists(journal := path.with_name(f"{path.name}-journal")):
+        raise CheckpointError(f"{journal}: Podium never writes such a file, and does not read a ledger beside one")
+    return found
+
+
+def _check(path: Path, link: sqlite3.Connection) -> None:
     version = _version(link)
     if version != VERSION:
         raise CheckpointError(f"{path}: version {version}, this Podium reads {VERSION}")
+    if _tables(link) != _expected():
+        raise damaged(path, "its tables are not those of a ledger")
 
 
 def _version(link: sqlite3.Connection) -> int:
     return int(link.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _refusal(path: Path, error: sqlite3.DatabaseError) -> CheckpointError:
-    return CheckpointError(f"{path}: not a ledger that can be read ({error})")
+def _tables(link: sqlite3.Connection) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in link.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY name")]
+
+
+@lru_cache(1)
+def _expected() -> list[tuple[object, ...]]:
+    link = sqlite3.connect(":memory:")
+    link.executescript(f"{_TABLES} {_triggers()}")
+    return _tables(link)
+
+
+def _triggers() -> str:
+    """For each table: start its seal, and keep it."""
+    found = []
+    for table, columns in seal.COLUMNS.items():
+        values = [f'{{0}}."{name}"' for name in ("rowid", *columns)]
+        old, new = (f"podium_row({', '.join(values)})".format(row) for row in ("OLD", "NEW"))
+        for event, rows, change in (
+            ("INSERT", "+ 1", f"+ {new}"),
+            ("DELETE", "- 1", f"- {old}"),
+            ("UPDATE", "+ 0", f"+ {new} - {old}"),
+        ):
+            found.append(
+                f"CREATE TRIGGER {table}_{event.lower()} AFTER {event} ON {table} BEGIN UPDATE seals "
+                f'SET "rows" = "rows" {rows}, "sum" = ("sum" {change}) & {seal.MASK} WHERE name = \'{table}\'; END;'
+            )
+        found.append(f"INSERT INTO seals VALUES ('{table}', 0, 0);")
+    return "\n".join(found)

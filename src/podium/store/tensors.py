@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,9 +22,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load as parse
 from torch import Tensor
 
+from podium.core import machine
 from podium.core.errors import CheckpointError
 from podium.core.tree import Tree, flatten
-from podium.store.files import write_atomic
+from podium.store.files import open_file, write_atomic
 
 VERSION = 2
 
@@ -42,6 +44,8 @@ _DTYPES = {
 _OPENING = b'{"__metadata__":{"podium":"'
 _HEAD = re.compile(re.escape(_OPENING) + rb'([0-9]{1,6})","size":"([0-9]{16})","sha256":"([0-9a-f]{64})"')
 _BLANK = "0" * 64
+_HEADROOM = 160
+"""Bytes that hold the length and all that is checked before the rest is read."""
 
 
 def save(path: Path, tree: Tree, info: dict[str, Any], kind: str, durable: bool = True) -> None:
@@ -55,17 +59,23 @@ def save(path: Path, tree: Tree, info: dict[str, Any], kind: str, durable: bool 
 def load(path: Path, kind: str) -> tuple[Tree, dict[str, Any]]:
     """The tree and info of a file that `save` wrote. Anything else is refused with its reason, before it is parsed."""
     data = _read(path)
-    _verify(path, data)
     try:
         length = int.from_bytes(data[:8], "little")
         metadata = json.loads(data[8 : 8 + length])["__metadata__"]
         if metadata["kind"] != kind:
             raise CheckpointError(f"{path}: this is a {metadata['kind']} file, not a {kind} file")
         tree = _fill(json.loads(metadata["layout"]), parse(data))
-        info: dict[str, Any] = json.loads(metadata["info"])
+        info: dict[str, Any] = json.loads(metadata["info"], parse_constant=_refuse)
+        if not isinstance(info, dict):
+            raise TypeError(f"info is a {type(info).__name__}")
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, SafetensorError) as error:
         raise CheckpointError(f"{path}: not a tensor file of Podium ({error})") from error
     return tree, info
+
+
+def has_nan(tree: Tree) -> str | None:
+    """The name of the first tensor that holds a NaN; None where there is none."""
+    return next((name for name, leaf in flatten(tree).items() if leaf.is_floating_point() and leaf.isnan().any()), None)
 
 
 def match(tree: Tree, like: Tree, path: Path) -> None:
@@ -103,7 +113,7 @@ def _encode(tree: Tree, info: dict[str, Any], kind: str) -> tuple[bytearray, lis
         "sha256": _BLANK,
         "kind": kind,
         "layout": json.dumps(_layout(tree), separators=(",", ":")),
-        "info": json.dumps(info, separators=(",", ":")),
+        "info": json.dumps(info, separators=(",", ":"), allow_nan=False),
     }
     text = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":"))
     text += " " * (-len(text) % 8)
@@ -138,26 +148,41 @@ def _digest(header: bytes | bytearray, start: int, *bodies: memoryview | bytes) 
     return hasher.hexdigest()
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} in info")
+
+
 def _read(path: Path) -> bytes:
+    """All of a file whose checksum is right; its head is checked, and its size, before the rest is read."""
     try:
-        return path.read_bytes()
+        with os.fdopen(open_file(path), "rb") as file:
+            start, size = file.read(_HEADROOM), os.fstat(file.fileno()).st_size
+            place, digest = _verify(path, start, size)
+            data = start + file.read()
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
+    if _digest(data, place) != digest:
+        raise CheckpointError(f"{path}: damaged, its checksum does not match")
+    return data
 
 
-def _verify(path: Path, data: bytes) -> None:
-    head = _HEAD.match(data, 8)
+def _verify(path: Path, start: bytes, found: int) -> tuple[int, str]:
+    """Where the checksum stands in a file that begins like this and has `found` bytes, and what it says."""
+    head = _HEAD.match(start, 8)
     if head is None:
-        cut = len(data) < 160 and _OPENING.startswith(data[8 : 8 + len(_OPENING)])
-        reason = f"truncated ({len(data)} bytes)" if cut else "not a tensor file of Podium"
+        cut = found < _HEADROOM and _OPENING.startswith(start[8 : 8 + len(_OPENING)])
+        reason = f"truncated ({found} bytes)" if cut else "not a tensor file of Podium"
         raise CheckpointError(f"{path}: {reason}")
     version, size, digest = int(head[1]), int(head[2]), head[3].decode()
     if version != VERSION:
         raise CheckpointError(f"{path}: version {version}, this Podium reads {VERSION}")
-    if len(data) < size:
-        raise CheckpointError(f"{path}: truncated ({len(data)} of {size} bytes)")
-    if _digest(data, head.start(3)) != digest:
-        raise CheckpointError(f"{path}: damaged, its checksum does not match")
+    if found < size:
+        raise CheckpointError(f"{path}: truncated ({found} of {size} bytes)")
+    if found > size:
+        raise CheckpointError(f"{path}: damaged, it has {found} bytes and says {size}")
+    if size > machine.memory() // 2:
+        raise CheckpointError(f"{path}: its {machine.in_units(size)} do not fit into this machine's memory")
+    return head.start(3), digest
 
 
 def _describe(leaf: Tensor | None) -> str:

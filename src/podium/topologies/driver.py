@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from podium.core.tree import Tree
+from podium.evolve import saved
 from podium.evolve.apart import Apart
 from podium.evolve.generational import Generational
 from podium.evolve.pool import Pods, finish, step
@@ -123,6 +124,8 @@ class Driver:
         return {str(pod): before[str(pod)] for pod in pods}
 
     def load(self, state: Tree, info: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint; ValueError, or another error of a wrong shape, where it is none of this run."""
+        saved.check(info, saved.Checkpoint)
         self.pool.load(state["pods"])
         self.orchestrator.load(state["orchestrator"], info["orchestrator"])
         self._seconds_before = info["seconds"]
@@ -239,8 +242,9 @@ class Driver:
             "scheduled": scheduled,
             "turn": self.run.ledger.turn,
             "seats": [[place.kind, place.rows] for place in self.population.places],
-            "lost": self._lost,
+            "lost": list(self._lost),
             "orchestrator": self.orchestrator.info(),
+            "config": self.run.config,
         }
         self.run.sync()  # before the checkpoint that counts on it
         checkpoint.write(self.run.path, self.step, state, info)

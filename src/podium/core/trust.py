@@ -1,0 +1,113 @@
+"""Whose code may run: what a user names does, what only a run's folder names does not, unless the user trusts it.
+
+A run's settings may name code: an env, an algorithm, a network; or the address of a cluster, which runs code for us and
+answers as it likes. Code that this user has started a run with is remembered, by the file that it stands in, in a
+record outside all run folders. So one's own runs are read without a question, and a stranger's are not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from podium.core import home, imports
+from podium.core.errors import PodiumError
+
+RECORD = "trusted.jsonl"
+LARGEST = 16 << 20
+"""Bytes of the record that are read."""
+WRAPPERS = ("GymV21Environment", "GymV26Environment")
+"""Envs of Gymnasium's whose keywords name a module to import."""
+
+
+class Untrusted(PodiumError):
+    """A run's folder names code that nobody has allowed to run."""
+
+
+def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(field, name) of all that settings name and that would run: code, and a cluster's address."""
+    evolve = config.get("evolve") or {}
+    kinds = {f"evolve.entrants[{i}].": kind for i, kind in enumerate(evolve.get("entrants") or ())}
+    for prefix, part in {"": config, **kinds}.items():
+        for section, field in (("env", "id"), ("algo", "name"), ("net", "module")):
+            value = (part.get(section) or {}).get(field)
+            if isinstance(value, str) and (":" in value or field == "module"):
+                yield f"{prefix}{section}.{field}", value
+    env = config.get("env") or {}
+    if str(env.get("id")).startswith(WRAPPERS):
+        yield "env.kwargs", f"{env.get('id')} {json.dumps(env.get('kwargs'), default=str)}"
+    address = (config.get("fleet") or {}).get("address")
+    if address is not None:
+        yield "fleet.address", str(address)
+
+
+def check(run: Path, config: Mapping[str, Any], trust: bool = False, typed: Collection[str | None] = ()) -> None:
+    """Refuse settings of a run that name code which the user has neither typed nor started a run with."""
+    allowed = {_absolute(name) for name in typed if name}
+    wanted = [(field, name) for field, name in named(config) if _absolute(name) not in allowed]
+    if trust or not wanted:
+        return
+    known = _remembered()
+    if strange := [f"{name} ({field})" for field, name in wanted if _key(name) not in known]:
+        raise Untrusted(
+            f"{run} wants to run code that you have started no run with: {', '.join(strange)}. If you trust whoever "
+            "made it, pass --trust (in Python: trust=True)"
+        )
+
+
+def known(name: str) -> bool:
+    """Whether the user has started a run with this code; built-in names are."""
+    return ":" not in name or _key(name) in _remembered()
+
+
+def remember(config: Mapping[str, Any]) -> None:
+    """Note the code that a user's own run is started with. Where that cannot be written, the user will be asked."""
+    keys = {_key(name) for _, name in named(config)} - _remembered()
+    folder = home.state_folder()
+    if not keys:
+        return
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = os.open(folder / RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(file, "".join(f"{key}\n" for key in sorted(keys)).encode())
+        finally:
+            os.close(file)
+
+
+def _remembered() -> set[str]:
+    try:
+        with (home.state_folder() / RECORD).open("rb") as file:
+            return set(file.read(LARGEST).decode(errors="replace").splitlines())
+    except OSError:
+        return set()
+
+
+def _key(name: str) -> str:
+    """What is remembered of a name: with the file that it means today, so that another of that name is another."""
+    return json.dumps([_absolute(name), _place(name)])
+
+
+def _absolute(name: str) -> str:
+    return imports.absolute(name)
+
+
+def _place(name: str) -> str | None:
+    """Where the code of `package.module:name` stands, found without importing any of it."""
+    module = name.rpartition(":")[0]
+    if not module or module.endswith(".py") or not module.replace(".", "").isidentifier():
+        return None
+    try:
+        with imports.current_folder():
+            spec = importlib.util.find_spec(module.partition(".")[0])
+    except (ImportError, ValueError, AttributeError):
+        return None
+    if spec is None:
+        return None
+    where = spec.origin if spec.has_location else next(iter(spec.submodule_search_locations or ()), spec.origin)
+    return os.path.realpath(where) if where and os.path.exists(where) else where
