@@ -26,6 +26,9 @@ class TrainSettings(Section):
 
     members: int = Field(1, ge=1, description="independent agents, trained as one stack")
     checkpoint: int = Field(50_000, ge=1, description="steps of each member between two checkpoints")
+    max_unsaved: float = Field(
+        30.0, gt=0, le=1e6, description="minutes that a run whose folder cannot be written goes on, before it stops"
+    )
     start: str | None = Field(None, description="RUN or RUN:ID of a member to start from")
     device: str = "cpu"
     threads: int | None = Field(None, ge=1, description="null: one for small stacks, all cores for large ones")

@@ -170,7 +170,8 @@ def _start(pool: Pods, experiment: Experiment, pods: int) -> dict[str, Any] | No
 
 def plan(experiment: Experiment) -> Plan:
     stop = experiment.stop
-    return Plan(stop.steps, stop.seconds, stop.fitness, stop.generations, experiment.train.checkpoint)
+    train = experiment.train
+    return Plan(stop.steps, stop.seconds, stop.fitness, stop.generations, train.checkpoint, train.max_unsaved)
 
 
 def console(experiment: Experiment, quiet: bool) -> Console:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,11 @@ class Sink:
     def note(self, text: str) -> None:
         self._log(text)
         self._console.note(text)
+
+    def warn(self, text: str) -> None:
+        """Say it on stderr, however quiet the run is: what nobody reads in time costs work."""
+        self._log(text)
+        print(f"podium: warning: {text}", file=sys.stderr, flush=True)
 
     def position(self) -> int:
         return self._files[1].offset() if self._files is not None else 0

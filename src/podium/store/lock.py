@@ -35,8 +35,17 @@ class Lock:
             raise RunLocked(f"{path.parent}: another process (pid {holder}) is writing to this run")
         os.ftruncate(file, 0)
         os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-        self._file = file
+        self._file, self._path = file, path
         _held.add(file)
+
+    def in_place(self) -> bool:
+        """Whether the file that is locked is still the one at its path."""
+        try:
+            there = os.stat(self._path)
+        except OSError:
+            return False
+        mine = os.fstat(self._file)
+        return (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino)
 
     def release(self) -> None:
         """Give the lock back; a second call does nothing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Collection
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from podium.core.errors import CheckpointError, ConfigError
-from podium.core.tree import Tree
+from podium.core.tree import Tree, clone
 from podium.store import files, run_config, tensors
 from podium.store.ledger import Ledger
 from podium.store.lock import Lock
@@ -29,6 +30,7 @@ class Run:
     def __init__(self, path: Path, config: dict[str, Any], lock: Lock | None) -> None:
         self.path, self.config, self._lock = path, config, lock
         self._unsynced: set[Path] = set()
+        self._unwritten: dict[Path, tuple[Tree, dict[str, Any]]] = {}
         if lock is not None:
             self.ledger  # noqa: B018  a writer makes it
 
@@ -100,22 +102,51 @@ class Run:
         """Append a line with its time to log.txt; a full disk loses the line and not the run."""
         text = f"{datetime.now().isoformat(' ', 'seconds')}  {line}\n"
         with suppress(OSError):
+            if self.lost():
+                return
             file = files.open_file(self.log_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, linked=True)
             try:
                 os.write(file, text.encode(errors="backslashreplace"))
             finally:
                 os.close(file)
 
+    def lost(self) -> str | None:
+        """That the folder this run writes to is no longer where it was; None where it is."""
+        if self._lock is None or self._lock.in_place():
+            return None
+        return f"{self.path} was deleted or moved while the run wrote to it"
+
+    def remake(self) -> None:
+        """A new folder in the place of one that was deleted; OSError where something else stands there by now."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if os.listdir(self.path):
+            raise FileExistsError(errno.EEXIST, "another folder stands there now", str(self.path))
+        files.write_atomic(self.path / "config.yaml", run_config.text(self.config), linked=True)
+        _make_folders(self.path)
+        if self._lock is not None:
+            self._lock.release()
+        self._lock = Lock(self.path / "lock")
+
     def snapshot(self, member: int, tree: Tree, info: dict[str, Any], durable: bool = True) -> Path:
-        """Keep a member's weights, in place of its earlier ones. What is not `durable` is so after `sync`."""
+        """Keep a member's weights, in place of its earlier ones. What is not `durable` is so after `sync`.
+
+        What cannot be written now is kept in memory, and written at the next `sync`.
+        """
         path = self.snapshot_path(member)
-        tensors.save(path, tree, info, "member", durable)
+        self._unwritten.pop(path, None)
+        try:
+            tensors.save(path, tree, info, "member", durable)
+        except OSError:
+            self._unwritten[path] = clone(tree), info
         if not durable:
             self._unsynced.add(path)
         return path
 
     def sync(self) -> None:
         """Make snapshots and ledger outlast a power failure: they come often, so that happens at checkpoints only."""
+        for path, (tree, info) in list(self._unwritten.items()):
+            tensors.save(path, tree, info, "member")
+            del self._unwritten[path]
         for path in self._unsynced:
             with suppress(FileNotFoundError):
                 files.sync(path)
@@ -135,6 +166,7 @@ class Run:
 
     def forget(self, member: int) -> None:
         """Drop a member's kept weights, if there are any."""
+        self._unwritten.pop(self.snapshot_path(member), None)
         files.unlink(self.snapshot_path(member))
 
     def forget_all(self, keep: Collection[int]) -> None:

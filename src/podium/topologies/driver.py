@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from podium.core.errors import PodiumError
 from podium.core.tree import Tree
 from podium.evolve import saved
 from podium.evolve.apart import Apart
@@ -21,6 +22,7 @@ from podium.fleet.errors import NodeLost
 from podium.store import checkpoint
 from podium.store.run import Run
 from podium.topologies.pace import Paces, Window, side_by_side
+from podium.topologies.unsaved import Unsaved
 
 LEDGER_SECONDS = 5.0
 """Between two reports in the ledger, which keeps them all."""
@@ -43,6 +45,7 @@ class Plan:
     stop_fitness: float | None
     stop_generations: int | None
     checkpoint_every: int
+    max_unsaved: float = 30.0  # minutes
     report_seconds: float = 0.5
 
 
@@ -52,6 +55,10 @@ class Sink(Protocol):
     def report(self, report: dict[str, Any]) -> None: ...
 
     def note(self, text: str) -> None: ...
+
+    def warn(self, text: str) -> None:
+        """As `note`, on stderr and never quiet."""
+        ...
 
     def position(self) -> int:
         """Bytes of the event file so far: a checkpoint remembers them, a resume cuts the file there."""
@@ -79,6 +86,7 @@ class Driver:
         self._saved = (-1, -1)  # step and turn of the checkpoint that was written or loaded last
         self._scheduled, self._restarts = True, False  # whether it was due; whether envs begin anew before they go on
         self._noted = -math.inf
+        self._unsaved = Unsaved(plan.max_unsaved, sink.warn)
         self._lost: Sequence[int] = ()  # pods of the last checkpoint that had lost their members
         self._window = [Window(place.rows) for place in self.population.places]
         self.noted = 0  # what went wrong on the way, and is in the log
@@ -151,6 +159,7 @@ class Driver:
                 self.checkpoint()
                 saved, due = self.step, False
             if (now := time.perf_counter()) - reported >= plan.report_seconds:
+                self._look_after_folder()
                 total = self.population.total_steps
                 rate = (total - at) / (now - reported)
                 self._report(rate)
@@ -160,7 +169,7 @@ class Driver:
             self._complete()
             if isinstance(self.orchestrator, Apart):  # a checkpoint does not hold its snapshots, and comes after them
                 self._close()
-        self.save(scheduled=due)
+        self._save_at_last(due)
         if reason != "interrupted":
             self._close()  # after the checkpoint, so that a run that is extended goes on as a longer one would have
             for rows, steps in zip(self.population.rows, self.population.steps, strict=True):
@@ -168,6 +177,28 @@ class Driver:
             self._report(rate)  # with the last scores
         self.run.sync()
         return reason
+
+    def _look_after_folder(self) -> None:
+        """See that there is a folder to save to; where nothing could be saved for too long, try once more and end."""
+        if why := self.run.lost():
+            self._unsaved.failed(why)
+        if self._unsaved.too_long:
+            self._rest()
+            self._save_at_last(False)
+
+    def _save_at_last(self, scheduled: bool) -> None:
+        """Save what is in memory; where the folder is gone, in a new one, and end with an error."""
+        why = self.run.lost()
+        if why is None:
+            self.save(scheduled)
+            return
+        try:
+            self.run.remake()
+            self.save(scheduled)
+        except OSError as error:
+            raise PodiumError(f"{why}, and no new one can be written ({error}): the run ends unsaved") from error
+        saved = f"What was in memory is saved in a new folder, as of step {self.step:,}"
+        raise PodiumError(f"{why}. {saved}: podium resume {self.run.path}")
 
     def _grow(self) -> None:
         """Split a pod where there is room for one more; the checkpoint has to know."""
@@ -222,7 +253,7 @@ class Driver:
         try:
             self.save()
         except OSError as error:
-            self.sink.note(f"warning: the checkpoint of step {self.step} was not written ({error}); training goes on")
+            self._unsaved.failed(f"The checkpoint of step {self.step:,} was not written ({error})")
             self._restarts = True  # as if it had been written: no file decides how a run goes on
 
     def save(self, scheduled: bool = True) -> None:
@@ -233,6 +264,8 @@ class Driver:
         now = self.step, self.run.ledger.turn
         if self._saved == now:
             return
+        if why := self.run.lost():
+            raise FileNotFoundError(why)
         scheduled |= self._saved[0] == self.step and self._scheduled
         state = self._whole_state()
         info = {
@@ -248,6 +281,7 @@ class Driver:
         }
         self.run.sync()  # before the checkpoint that counts on it
         checkpoint.write(self.run.path, self.step, state, info)
+        self._unsaved.saved()
         self._saved, self._scheduled, self._restarts = now, scheduled, True
 
     def _whole_state(self) -> Tree:
