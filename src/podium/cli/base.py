@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -61,6 +62,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 def main() -> None:
     """Run the command line; an error that a user can cause is one line, exit code 2."""
     sys.path.append(os.getcwd())  # so that module:Class finds the user's own files
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: a path may hold bytes that are no text
     try:
         app()
     except PodiumError as error:

@@ -1,4 +1,4 @@
-"""Ctrl-C as a request: save and stop."""
+"""Ctrl-C, SIGTERM and SIGHUP as a request: save and stop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,15 @@ SAME = 0.2
 """Seconds within which signals count as one: a launcher may pass on what the terminal has sent already."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """The second request: end at once. A type of its own, so that it is never taken for what user code raised."""
+
+
 class Interrupt:
-    """Ctrl-C (or SIGTERM) once asks the run to save and stop; a second time, not at once after it, ends it."""
+    """Ctrl-C, SIGTERM or SIGHUP once asks the run to save and stop; a second time, not at once after it, ends it.
+
+    SIGHUP stays ignored where it is ignored already: `nohup` does that.
+    """
 
     def __init__(self) -> None:
         self._asked = False
@@ -27,11 +34,14 @@ class Interrupt:
         if not self._asked:
             self._asked, self._since = True, time.monotonic()
         elif time.monotonic() - self._since > SAME:
-            raise KeyboardInterrupt
+            raise Interrupted
 
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
-            self._old = {s: signal.signal(s, self._ask) for s in (signal.SIGINT, signal.SIGTERM)}
+            asked = [signal.SIGINT, signal.SIGTERM]
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+                asked.append(signal.SIGHUP)
+            self._old = {number: signal.signal(number, self._ask) for number in asked}
         return self
 
     def __exit__(self, *_: object) -> None:

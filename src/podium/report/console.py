@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from podium.core.text import encodable
 from podium.report import alike, tables, words
 
 Report = Mapping[str, Any]
@@ -130,4 +131,4 @@ class Console:
 
     def _print(self, text: str) -> None:
         if not self.quiet:
-            self._out.print(Text(text), soft_wrap=True)
+            self._out.print(Text(encodable(text)), soft_wrap=True)

@@ -93,7 +93,7 @@ class Run:
 
     def log(self, line: str) -> None:
         """Append a line with its time to log.txt; a full disk loses the line and not the run."""
-        with suppress(OSError), self.log_path.open("a", encoding="utf-8") as file:
+        with suppress(OSError), self.log_path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(f"{datetime.now().isoformat(' ', 'seconds')}  {line}\n")
 
     def snapshot(self, member: int, tree: Tree, info: dict[str, Any], durable: bool = True) -> Path:
