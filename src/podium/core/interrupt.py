@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -26,18 +27,29 @@ class Interrupt:
         self._asked = False
         self._since = 0.0
         self._old: dict[signal.Signals, Any] = {}
+        self._terminals: list[int] = []
 
     def happened(self) -> bool:
         return self._asked
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self._leave_terminal()
         if not self._asked:
             self._asked, self._since = True, time.monotonic()
         elif time.monotonic() - self._since > SAME:
             raise Interrupted
 
+    def _leave_terminal(self) -> None:
+        """Where the terminal is gone, lets prints go nowhere: one that fails must not keep a run from being saved."""
+        for stream in self._terminals:
+            if not os.isatty(stream):
+                with open(os.devnull, "r+b", buffering=0) as nothing:
+                    os.dup2(nothing.fileno(), stream)
+
     def __enter__(self) -> Interrupt:
         if threading.current_thread() is threading.main_thread():
+            self._terminals = [stream for stream in (0, 1, 2) if os.isatty(stream)]
             asked = [signal.SIGINT, signal.SIGTERM]
             if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
                 asked.append(signal.SIGHUP)
