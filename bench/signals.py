@@ -2,15 +2,16 @@
 
     python bench/signals.py [--quick] [--cases N] [--seed N]
 
-Each case starts `podium train`, `podium evolve` or `podium evolve fleet=processes`, and sends SIGKILL, SIGTERM, SIGHUP or
-SIGSTOP to the driver, or to one of its nodes, at some moment from the first import to the end. A driver that is stopped,
-or that has a stopped node, is killed a moment later. Then:
+Each case starts `podium train`, `podium evolve` or `podium evolve fleet=processes`, and sends SIGKILL, SIGTERM, SIGHUP
+or SIGSTOP to the driver, or to one of its nodes, at some moment from the first import to the end. A driver that is
+stopped, or that has a stopped node, is killed a moment later. Then:
 
 - five seconds after the driver has ended, no process may be left that it started, nor a file in the temporary folder;
 - `podium top` shows the run, or says in one line that there is none;
 - `podium resume` brings it to its end, where there is a run to go on with (one case in four, and all with a node hurt).
 
-Prints one JSON document: {"cases": n, "orphans": n, "unreadable": n, "details": [...]}, with the details of what went wrong.
+Prints one JSON document: {"cases": n, "orphans": n, "unreadable": n, "details": [...]}, the details being those of the
+cases in which something went wrong.
 """
 
 from __future__ import annotations
@@ -86,16 +87,16 @@ def says(pid: int) -> str:
 
 
 def nodes(mark: str) -> list[int]:
-    return sorted(pid for pid in marked(mark) if "podium.fleet.processes" in says(pid))
+    return sorted(pid for pid in marked(mark) if "-m podium.fleet.processes" in says(pid))
 
 
 class Started:
     """A command of a case, in a session and a folder of its own."""
 
     def __init__(self, folder: Path, words: tuple[str, ...]) -> None:
-        self.mark, self.tmp, self.began = uuid.uuid4().hex, folder / "tmp", time.monotonic()
+        self.mark, self.run, self.tmp, self.began = uuid.uuid4().hex, folder / "run", folder / "tmp", time.monotonic()
         self.tmp.mkdir(exist_ok=True)
-        self._said = folder / "said.txt"
+        self._said = folder / f"{self.mark}.txt"
         env = {**os.environ, MARK: self.mark, "TMPDIR": str(self.tmp), "OMP_NUM_THREADS": "1"}
         with self._said.open("wb") as said:
             self.driver = subprocess.Popen(
@@ -150,9 +151,10 @@ def measured(case: Case, length: float, resumes: bool) -> dict[str, Any]:
 
 def hurt(started: Started, case: Case, length: float) -> str:
     """Send the signal, and wait for the driver's end; what is wrong with that end, if anything."""
-    number, driver = signal.Signals[case.signal], started.driver
+    number, driver, begun = signal.Signals[case.signal], started.driver, False
     time.sleep(max(0.0, started.began + case.moment * length - time.monotonic()))
     if case.target == "driver":
+        begun = (started.run / "checkpoint").exists() and number in (signal.SIGTERM, signal.SIGHUP)
         driver.send_signal(number)
     else:
         while driver.poll() is None and not (found := nodes(started.mark)):
@@ -166,6 +168,8 @@ def hurt(started: Started, case: Case, length: float) -> str:
     code = started.wait()
     if code is None:
         return f"did not end within {ENDS:g} s"
+    if begun and "stopped at step" not in (log := started.run / "log.txt").read_text():
+        return f"was not saved: exit code {code}, {log.read_text()}"
     killed = case.target == "driver" or number == signal.SIGSTOP
     allowed = {0, -number, -signal.SIGKILL} if killed else {0}
     return "" if code in allowed else f"exit code {code}"
@@ -209,7 +213,7 @@ def main(number: int = CASES, seed: int = 0) -> dict[str, Any]:
         if case.command not in lengths:
             lengths[case.command] = length_of(case.command)
         found = measured(case, lengths[case.command], resumes=i % SAMPLE == 0)
-        print(f"{i + 1} of {number}: {case} {'' if not found else found}", file=sys.stderr, flush=True)
+        print(f"{i + 1} of {number}: {case} {found or ''}", file=sys.stderr, flush=True)
         if found:
             details.append(found)
     orphans = sum(len(found.get("orphans", ())) for found in details)

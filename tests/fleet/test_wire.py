@@ -115,7 +115,7 @@ def test_large_tensors_are_cut_into_frames(monkeypatch):
 
 def test_what_is_parsed_is_bounded(monkeypatch):
     monkeypatch.setattr(wire, "FRAME", 100)
-    with pytest.raises(WireError, match="at most 100 bytes, got 110. Send larger data as a tensor or an array"):
+    with pytest.raises(WireError, match=r"at most 100 bytes, got 110\. Send larger data as a tensor or an array"):
         pack({"text": "x" * 100})
     with pytest.raises(WireError, match="at most 100 bytes"):
         unpack([bytes(101)])

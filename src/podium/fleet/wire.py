@@ -4,8 +4,8 @@
     unpack(frames)                                 # {"obs": tensor, "step": 3}; tensors are views of the frames
 
 The header is `[VERSION, value]`, with an extension in the place of every tensor or array: what it is, its dtype, its
-shape and its first frame. One that is larger than `FRAME` goes on in the frames after that. A tuple arrives as a list, a dataclass as a dict. Whatever is not such a message is refused with
-`WireError`, whoever sent it.
+shape and its first frame. One that is larger than `FRAME` goes on in the frames after that. A tuple arrives as a list,
+a dataclass as a dict. Whatever is not such a message is refused with `WireError`, whoever sent it.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def copy(value: Any) -> Any:
 
 
 def check(frames: Sequence[Frame]) -> None:
-    """Refuses a message that is too large: as a whole, or by what is no tensor in it, which would be costly to parse."""
+    """Refuses a message that is too large as a whole, or in what has to be parsed: all that is no tensor."""
     sizes = [memoryview(frame).nbytes for frame in frames]
     if sum(sizes) > LARGEST or not 0 < len(frames) <= FRAMES:
         allowed = f"at most {LARGEST} bytes in 1 to {FRAMES} frames"

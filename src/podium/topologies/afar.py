@@ -88,11 +88,11 @@ class Afar:
                     lost[each[i][0]] = error
                 except FleetError as error:
                     errors.append(error)
-            errors += [error for pod, error in lost.items() if pod not in self._untrained]
+            errors += [lost[pod] for pod in lost if pod not in self._untrained]
             if errors:
                 raise errors[0]
-            for pod, error in lost.items():
-                self._make_anew(pod, error)
+            for pod in lost:
+                self._make_anew(pod, lost[pod])
         return [answers[i] for i in range(len(each))]
 
     def _make_anew(self, pod: int, error: FleetError) -> None:
