@@ -23,6 +23,7 @@ class Watch:
         self._shell = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
         )
+        self.pid = self._shell.pid
 
     def over(self, pid: int) -> None:
         """Names the process, which leads a session of its own."""
