@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -59,6 +60,12 @@ def fresh(*words: str) -> tuple[str, float]:
     end = subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60)
     assert end.returncode == 0, end.stderr
     return end.stdout, time.monotonic() - started
+
+
+def test_a_path_whose_bytes_are_no_text(tmp_path: Path) -> None:
+    path = os.path.join(tmp_path, os.fsdecode(b"keys \x80"))
+    out, _ = fresh("-X", "utf8", "-m", "podium", "keys", path)
+    assert "keys \\udc80: copy it to each machine" in out and os.path.exists(path)
 
 
 def test_a_preset_without_numbers_for_an_algorithm_says_so(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Sequence
@@ -122,12 +123,57 @@ def test_all_pods_of_a_kind_are_away(strategy: str, fleet: Fleet, tmp_path: Path
     assert {m["algo"] for m in members(tmp_path / "run") if m["status"] == "finished"} == {"ppo", "a2c"}
 
 
-def test_a_pod_that_is_lost_before_it_was_ever_saved(fleet: Fleet, tmp_path: Path) -> None:
-    deaths = iter([True])
+def test_a_pod_that_is_lost_while_it_is_saved(fleet: Fleet, tmp_path: Path) -> None:
+    deaths = iter([False, True])  # the first is that of the beginning
     fleet.asked = lambda node, method: node == 1 and method == "state" and next(deaths, False)
-    result = podium.evolve(*TINY, "tournament", out=tmp_path / "run")
+    result = podium.evolve(*TINY, "tournament", "train.checkpoint=512", out=tmp_path / "run")
     failed = [m for m in members(tmp_path / "run") if m["status"] == "failed"]
-    assert result.reason == "steps" and fleet.lives[1] == 2 and [m["id"] for m in failed] == [2, 3]
+    assert result.reason == "steps" and fleet.lives[1] == 2 and len(failed) == 2
+
+
+def decided(run: Path) -> list[Any]:
+    """All members as they were decided on, without the time that it took."""
+    with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
+        return [ledger.members(), [(s["member"], s["step"], s["returns"]) for s in ledger.scores()]]
+
+
+def kill(fleet: Fleet, method: str, times: int) -> None:
+    """Pod 1 dies so many times of being asked for something."""
+    deaths = iter([True] * times)
+    fleet.asked = lambda node, asked: node == 1 and asked == method and next(deaths, False)
+
+
+def test_a_pod_that_is_lost_before_its_first_turn_is_made_anew(fleet: Fleet, tmp_path: Path) -> None:
+    """Nothing is lost with it: the run goes on as if it had not happened, whatever it was asked for."""
+    words = (*TINY, "truncation", "stop.steps=256")
+    podium.evolve(*words, out=tmp_path / "first")
+    words = (*words, f"train.start={tmp_path / 'first'}")
+    podium.evolve(*words, out=tmp_path / "whole")
+    for method in ("about", "read", "begin", "state"):
+        fleet.heal()
+        kill(fleet, method, times=2)
+        assert podium.evolve(*words, out=tmp_path / method).reason == "steps"
+        assert fleet.lives[1] == 3 and decided(tmp_path / method) == decided(tmp_path / "whole")
+
+
+def test_a_pod_that_is_lost_while_a_run_is_resumed(fleet: Fleet, tmp_path: Path) -> None:
+    """What was saved is loaded into the node that takes its place."""
+    podium.evolve(*TINY, "truncation", "stop.steps=256", out=tmp_path / "run")
+    for method in ("", "about", "state", "read", "load"):
+        shutil.copytree(tmp_path / "run", tmp_path / f"killed {method}")
+        fleet.heal()
+        kill(fleet, method, times=2)
+        assert podium.resume(tmp_path / f"killed {method}", "stop.steps=512").reason == "steps"
+        assert fleet.lives[1] == (3 if method else 1)
+        assert decided(tmp_path / f"killed {method}") == decided(tmp_path / "killed ")
+
+
+@pytest.mark.parametrize("method", ["about", "state"])
+def test_a_pod_that_never_starts(method: str, fleet: Fleet, tmp_path: Path) -> None:
+    fleet.asked = lambda node, asked: node == 1 and asked == method
+    with pytest.raises(PodiumError, match=r"pod 1 was lost 3 times in a row \(node 1: was killed\)"):
+        podium.evolve(*TINY, "tournament", out=tmp_path / "run")
+    assert fleet.lives[1] == 3
 
 
 @pytest.mark.parametrize("strategy", ["tournament", "truncation"])

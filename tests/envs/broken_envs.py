@@ -53,6 +53,8 @@ class Sick(gym.Env[Any, Any]):
                 os._exit(3)
             if self.how == "hang":
                 time.sleep(60)
+            if self.how == "bad text":
+                raise FileNotFoundError("no file \udc80")
             if self.how in ("raise", "reset", "build"):
                 raise RuntimeError("the dog ate it")
             return self.how

@@ -112,6 +112,14 @@ def test_measures_become_objectives(build: Build) -> None:
     other.close()
 
 
+def test_an_error_whose_text_is_not_unicode_costs_one_env(build: Build) -> None:
+    env = build("bad text")
+    env.reset(Streams(0, [0]))
+    for _ in range(3):
+        env.step(GO)
+    assert env.dropped == 1 and "no file \\udc80" in "\n".join(env.notes())
+
+
 @pytest.mark.parametrize("how", ["raise", "obs", "reward"])
 def test_what_raises_or_is_no_number_costs_one_env(how: str, build: Build) -> None:
     env = build(how)
@@ -277,14 +285,17 @@ for _ in range(10**9):
 """
 
 
-@pytest.mark.parametrize("how", ["no", "hang"])
+@pytest.mark.parametrize("how", ["no", "hang", "stopped"])
 def test_a_killed_parent_leaves_nobody(how: str, tmp_path: Path) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", SCRIPT, how, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    words = ["no" if how == "stopped" else how, str(tmp_path)]
+    parent = subprocess.Popen([sys.executable, "-c", SCRIPT, *words], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     _, mine, *pids = map(int, parent.stdout.readline().split())
     os.kill(mine, signal.SIGKILL)  # of the object that only tells the spaces
     assert len(set(pids)) == 2 + 2 + 1 and all(map(running, pids)), "workers, what watches over them, an env's own"
     time.sleep(0.2)
+    for pid in [parent.pid, *pids[:2], pids[4]] if how == "stopped" else []:  # the watches can be relied on
+        os.kill(pid, signal.SIGSTOP)
     parent.kill()
     parent.wait()
     parent.stdout.close()

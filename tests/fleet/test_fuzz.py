@@ -2,13 +2,16 @@
 
 import os
 import random
+import socket as sockets
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zmq
 
-from podium.fleet import processes
+from podium.fleet import processes, wire
+from podium.fleet.errors import RemoteError
+from podium.fleet.keys import Keys
 from podium.fleet.link import request
 
 
@@ -61,3 +64,36 @@ def bombarded(number):
 def test_random_and_mutated_frames(number):
     before, after = bombarded(number)
     assert after < before + 100
+
+
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
+COMMAND = b"\x06"
+"""As ZMTP 3 has them: how a connection begins, and what the handshake consists of, with 8 bytes of size."""
+
+
+def test_who_has_no_keys_cannot_fill_the_memory():
+    """ZeroMQ takes in a whole frame before it looks at the keys."""
+    with processes.group("fleet_nodes:Counter", 1, tcp=True, keys=Keys.new()) as group:
+        pid = group.one(0, "where").result()["pid"]
+        port = int(group._links[0].handle.address.rpartition(":")[2])
+        before = memory(pid)
+        with sockets.create_connection(("127.0.0.1", port), timeout=10) as stranger:
+            stranger.sendall(GREETING)
+            assert stranger.recv(64)
+            with pytest.raises(OSError):  # it hangs up at once
+                stranger.sendall(COMMAND + (1 << 30).to_bytes(8))
+                for _ in range(100):
+                    stranger.sendall(bytes(1 << 20))
+        assert memory(pid) < before + 20
+        assert group.one(0, "echo", "still here").result() == "still here"
+
+
+def test_a_request_of_many_frames_is_bounded(monkeypatch):
+    """A caller who is let in may send up to the limit, however it is cut; more is an error that it is told of."""
+    with processes.group("fleet_nodes:Counter", 1) as group:
+        value = np.ones(3 * wire.FRAME // 2, np.uint8)
+        assert np.array_equal(group.one(0, "echo", value).result(), value)
+        monkeypatch.setattr(wire, "FRAMES", 1 << 20)  # here, not there
+        with pytest.raises(RemoteError, match="70001 frames are not allowed; at most"):
+            group.one(0, "echo", [np.ones(1, np.uint8)] * 70_000).result()
+        assert group.one(0, "echo", 1).result() == 1

@@ -107,6 +107,25 @@ def test_errors_carry_what_happened(nodes):
     assert nodes.one(2, "echo", 1).result() == 1  # it lives on
 
 
+def test_errors_whose_text_is_not_unicode(nodes):
+    with pytest.raises(RemoteError, match=r"FileNotFoundError: no file \\udc80"):
+        nodes.one(1, "fail_with_bad_text").result()
+    assert nodes.one(1, "echo", 1).result() == 1
+
+
+@pytest.mark.parametrize("kind", ["SystemExit", "GeneratorExit"])
+def test_a_method_that_wants_to_leave_is_an_error(nodes, kind):
+    with pytest.raises(RemoteError, match=f"{kind}: enough"):
+        nodes.one(1, "leave", kind).result()
+    assert nodes.one(1, "echo", 1).result() == 1
+
+
+def test_a_method_that_raises_a_keyboard_interrupt(workers):
+    with pytest.raises(RemoteError, match="KeyboardInterrupt: enough"):
+        workers.one(1, "leave", "KeyboardInterrupt").result()
+    assert workers.one(1, "echo", 1).result() == 1
+
+
 @pytest.mark.parametrize("method", ["_hidden", "__init__", "value", "nothing", "__class__"])
 def test_only_public_methods_are_called(nodes, method):
     with pytest.raises(RemoteError, match=f"has no method '{method}'; it has add"):

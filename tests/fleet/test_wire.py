@@ -99,6 +99,28 @@ def test_a_message_is_bounded(monkeypatch):
         unpack([b"\x92\x01\xc0", bytes(100)])
 
 
+def test_large_tensors_are_cut_into_frames(monkeypatch):
+    monkeypatch.setattr(wire, "FRAME", 100)
+    value = {"a": torch.arange(77.0), "b": np.arange(25, dtype=np.int32), "c": torch.zeros(0), "d": torch.ones(3)}
+    frames = pack(value)
+    assert max(map(len, frames)) <= 100 and len(frames) == 1 + 4 + 1 + 1 + 1
+    found = unpack([bytes(frame) for frame in frames])
+    assert all(np.array_equal(found[key], value[key]) for key in value)
+    found["a"] += 1  # nobody else's memory
+    with pytest.raises(WireError, match="no frame 4 in a message of 3"):
+        unpack(pack(torch.arange(77.0))[:3])
+    with pytest.raises(WireError, match="nothing refers to"):
+        unpack([*pack(torch.zeros(77)), b"more"])
+
+
+def test_what_is_parsed_is_bounded(monkeypatch):
+    monkeypatch.setattr(wire, "FRAME", 100)
+    with pytest.raises(WireError, match=r"at most 100 bytes, got 110\. Send larger data as a tensor or an array"):
+        pack({"text": "x" * 100})
+    with pytest.raises(WireError, match="at most 100 bytes"):
+        unpack([bytes(101)])
+
+
 def test_other_versions_are_refused():
     with pytest.raises(WireError, match="version 1"):
         unpack([msgspec.msgpack.encode([2, None])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import subprocess
 import sys
@@ -37,6 +38,28 @@ def row(rank: int, **more: Any) -> dict[str, Any]:
 def test_a_gene_that_follows_from_another_is_not_off() -> None:
     found = words.genes({"max_norm": None, "policy_lr": None, "target_entropy": None})
     assert found == "max_norm off  policy_lr auto  target_entropy auto"
+
+
+def test_what_is_not_unicode_is_escaped() -> None:
+    raw = io.BytesIO()
+    out = rich.console.Console(file=io.TextIOWrapper(raw, encoding="utf-8", write_through=True), width=80)
+    Console(100, 1, out=out).note("runs/\udc80")
+    assert raw.getvalue() == b"runs/\\udc80\n"
+
+
+class Gone(io.StringIO):
+    """A terminal that has closed."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_terminal_that_has_closed_is_no_error() -> None:
+    console = Console(100, 1, out=rich.console.Console(file=Gone(), width=80, force_terminal=True))
+    console.start("begins")
+    console.update(REPORT)
+    console.note("goes on")
+    console.stop()
 
 
 def screen(width: int = 80) -> tuple[rich.console.Console, io.StringIO]:

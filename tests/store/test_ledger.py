@@ -138,6 +138,12 @@ def test_the_first_failure_stays_and_a_failed_member_does_not_finish(ledger: Led
     assert [(r["status"], r["ended_step"]) for r in ledger.members()] == [("failed", 10), ("training", None)]
 
 
+def test_a_reason_that_is_not_unicode(ledger: Ledger) -> None:
+    ledger.add_members([member(0)])
+    ledger.fail(0, 5, "no file \udc80")
+    assert ledger.members()[0]["reason"] == "no file \\udc80"
+
+
 def test_a_replaced_member_stays_replaced_and_a_failed_one_failed(ledger: Ledger) -> None:
     ledger.add_members(member(i) for i in range(3))
     ledger.fail(0, 10, "loss is NaN")

@@ -29,6 +29,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from podium.core.errors import PodiumError
 from podium.core.parts import Row
+from podium.core.text import encodable
 from podium.envs import contract
 from podium.envs.build import build, resolve
 from podium.envs.objects import Array, Arrays, Objects, seen
@@ -256,11 +257,11 @@ def serve(job: Job, commands: int) -> None:
             if worker is None:
                 worker = Worker(job, Board(job.layout, memory))
             said = worker.do(command[0], int(command[1]))
-            answer = msgspec.json.encode(said) if said else b""
+            answer = msgspec.json.encode([(row, encodable(text)) for row, text in said]) if said else b""
         except PodiumError as error:
-            answer = msgspec.json.encode(str(error))
+            answer = msgspec.json.encode(encodable(str(error)))
         except Exception:  # not an env's
-            answer = msgspec.json.encode(traceback.format_exc())
+            answer = msgspec.json.encode(encodable(traceback.format_exc()))
         rest = answer + b"\n"
         while rest:
             rest = rest[os.write(job.replies, rest) :]
@@ -308,7 +309,7 @@ def _read(descriptor: int, size: int) -> bytes:
 def _follow(job: Job) -> None:
     """End when the parent does: by the kernel, which needs no help of an env that hangs, and by looking.
 
-    What envs have started is ended by the parent's `WATCH`, which outlives this process.
+    What envs have started is ended by the parent's `Watch`, which outlives this process.
     """
     if sys.platform == "linux" and job.bound:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -30,6 +30,7 @@ from podium.core.errors import ConfigError, EnvFailed, PodiumError
 from podium.core.spec import Step
 from podium.core.streams import Streams
 from podium.core.tree import Tree
+from podium.core.watch import Watch
 from podium.envs.build import build, portable, resolve
 from podium.envs.from_gymnasium import Out, flat, seeds
 from podium.envs.objects import spaces_of
@@ -49,8 +50,6 @@ BEGIN = "import sys; sys.path.insert(0, sys.argv.pop()); import podium; del sys.
     "from podium.envs.worker import main; main()"
 )
 """What a worker runs: this very Podium, wherever it lies, which must not bring other modules of its folder with it."""
-WATCH = 'read _; kill -s KILL -- "-$0"'
-"""What waits beside a worker until its parent has ended, in whatever way: then all that its envs had started ends."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +248,7 @@ class Process:
         self.busy = False
         self._said, self._trace = b"", scratch()
         self._replies, theirs = os.pipe()
-        stderr = os.dup(2)
+        stderr, self._watch = os.dup(2), Watch()
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-c", BEGIN, str(Path(__file__).parents[2])],  # -P: nothing of this folder
             stdin=subprocess.PIPE,
@@ -258,11 +257,9 @@ class Process:
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             start_new_session=True,  # so that all that an env starts can be ended with it
         )
+        self._watch.over(self._process.pid)
         os.close(theirs)
         os.close(stderr)
-        watch = ["/bin/sh", "-c", WATCH, str(self._process.pid)]
-        quiet = subprocess.DEVNULL  # nobody who reads what the parent says is to wait for it
-        self._watch = subprocess.Popen(watch, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True)
         assert self._process.stdin is not None
         self._commands = self._process.stdin
         data = msgspec.msgpack.encode(replace(job, replies=theirs, trace=self._trace, stderr=stderr))
@@ -326,8 +323,7 @@ class Process:
             self._process.wait(grace)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._watch.kill()
-        self._watch.communicate()
+        self._watch.end()
         self._process.wait()
         for descriptor in (self._replies, self._trace):
             os.close(descriptor)

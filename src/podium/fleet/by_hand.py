@@ -104,7 +104,7 @@ def serve(
             raise PodiumError(f"{address}: cannot be bound ({error})") from error
         try:
             made = target(*args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PodiumError(f"{path}: cannot be made ({type(error).__name__}: {error})") from error
         ready(where)
         answer(Node(lambda: made), socket, lambda: not stop())
@@ -116,5 +116,5 @@ def _found(path: str) -> Any:
         raise PodiumError(f"{path}: not a class as it is named here, package.module:Class")
     try:
         return locate(path)
-    except Exception as error:  # whatever a module does when it is imported
+    except (Exception, SystemExit) as error:  # whatever a module does when it is imported
         raise PodiumError(f"{path}: cannot be found ({type(error).__name__}: {error})") from error

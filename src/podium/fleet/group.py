@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import zmq
@@ -153,13 +153,17 @@ class Group:
         self._bring_up()
         return set(self._due)
 
-    def whole(self, seconds: float = START) -> None:
-        """Wait until no node is on its way."""
+    def settle(self, seconds: float = START, nodes: Collection[int] | None = None) -> None:
+        """Waits until no node, or none of `nodes`, is on its way. Some may be lost then: calls to them say so."""
         ends = time.monotonic() + seconds
-        while late := self.coming():
+        while late := self.coming() if nodes is None else self.coming().intersection(nodes):
             if time.monotonic() > ends:
                 raise NodeLost(f"node {min(late)}: did not start within {seconds:g} s")
             time.sleep(PAUSE)
+
+    def whole(self, seconds: float = START) -> None:
+        """Waits until all nodes are up. NodeLost if one never will be."""
+        self.settle(seconds)
         if gone := self.lost():
             raise NodeLost(next(iter(gone.values())))
 

@@ -18,13 +18,16 @@ SECONDS = 1.0
 """Between two looks at what has been started."""
 
 
-def children(parents: set[int]) -> set[int]:
-    """Processes whose parent is one of these."""
-    found: set[int] = set()
+def below(roots: set[int]) -> set[int]:
+    """All processes that these have started, and those that they have."""
+    parents: dict[int, int] = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat") as file:
-            if int(file.read().rpartition(")")[2].split()[1]) in parents:
-                found.add(int(name))
+            parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+    found, fresh = set[int](), roots
+    while fresh:
+        fresh = {pid for pid, parent in parents.items() if parent in fresh} - found
+        found |= fresh
     return found
 
 
@@ -41,7 +44,7 @@ def main() -> None:
     watched = roots
     folders = b""
     while True:
-        watched = roots | children(roots)
+        watched = roots | below(roots)
         if select.select([sys.stdin], [], [], SECONDS)[0]:
             said = os.read(sys.stdin.fileno(), 4096)
             folders += said
@@ -50,7 +53,7 @@ def main() -> None:
     for folder in folders.splitlines():
         shutil.rmtree(folder, ignore_errors=True)
     send(roots, signal.SIGSTOP)  # so that they start nobody while the others are looked for
-    send(watched | children(roots), signal.SIGKILL)
+    send(watched | below(roots), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ class Here(Link):
     def __init__(self, node: int, path: str, args: Sequence[Any], named: dict[str, Any]) -> None:
         super().__init__(f"node {node}")
         args, named = wire.copy([list(args), named])
-        self._node = Node(lambda: make(path, args, named))
+        self._node = Node(lambda: make(path, args, named), ends=KeyboardInterrupt)  # Ctrl-C is this process's own
 
     def up(self) -> Link:
         return self

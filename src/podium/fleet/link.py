@@ -185,7 +185,7 @@ class Wired(Link):
             self.socket.setsockopt(option, 0)  # as many as there are calls in flight: the caller bounds them
         self.socket.setsockopt(zmq.RECONNECT_IVL, 20)
         self.socket.setsockopt(zmq.RCVTIMEO, round(1000 * LOOK))
-        self.socket.setsockopt(zmq.MAXMSGSIZE, wire.LARGEST)
+        wire.limit(self.socket)
         self.socket.setsockopt(zmq.HEARTBEAT_IVL, self.BEAT)
         self.socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, self.SILENCE)
         unlock(self.socket, keys)

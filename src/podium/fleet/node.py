@@ -18,6 +18,8 @@ from typing import Any
 import zmq
 
 from podium.core.errors import PodiumError
+from podium.core.interrupt import Interrupted
+from podium.core.text import encodable
 from podium.fleet import wire
 
 CALLERS = 256
@@ -25,19 +27,27 @@ CALLERS = 256
 CLOSE = b"\xff" * 8
 """The number of the request to end."""
 RESULT, ERROR = b"=", b"!"
+LONGEST = 1 << 20
+"""Characters of an error's text or traceback that are passed on, the last ones."""
 LOOK = 1000
 """Milliseconds between two looks at whether to go on."""
 
 
 class Node:
-    """Answers calls to an object. If the object could not be made, every call is answered with the reason."""
+    """Answers calls to an object. If the object could not be made, every call is answered with the reason.
 
-    def __init__(self, make: Callable[[], object]) -> None:
+    Whatever a method raises is an answer, SystemExit too; only `ends` goes on its way, and ends the node.
+    """
+
+    def __init__(self, make: Callable[[], object], ends: type[BaseException] = Interrupted) -> None:
+        self._ends = ends
         self._last: OrderedDict[bytes, tuple[int, list[bytes]]] = OrderedDict()
         self._broken: list[wire.Frame] | None = None
         try:
             self._target = make()
-        except Exception as error:
+        except ends:
+            raise
+        except BaseException as error:
             self._broken = _error(error)
 
     def answer(self, caller: bytes, number: int, frames: Sequence[wire.Frame]) -> list[bytes] | None:
@@ -63,7 +73,9 @@ class Node:
                 case [str(method), list(args), dict(named)]:
                     return [RESULT, *wire.pack(find(self._target, method)(*args, **named))]
             raise wire.WireError("a request is a method, a list of arguments and a dict of named ones")
-        except Exception as error:
+        except self._ends:
+            raise
+        except BaseException as error:
             return _error(error)
 
     def close(self) -> None:
@@ -75,23 +87,28 @@ class Node:
 def serve(node: Node, socket: zmq.Socket[bytes], go_on: Callable[[], bool] = lambda: True) -> None:
     """Answer what comes in on a ROUTER socket, until a caller says CLOSE or `go_on` says no."""
     try:
-        while go_on():
-            try:
-                caller, head, *bodies = (frame.buffer for frame in socket.recv_multipart(copy=False))
-            except zmq.Again:  # nothing came within LOOK
-                continue
-            except ValueError:  # nothing but the caller's name
-                continue
-            number = bytes(head[:8])
-            if number == CLOSE:
-                return
-            if len(head) <= 8:
-                continue
-            answer = node.answer(bytes(caller), int.from_bytes(number), [head[8:], *bodies])
-            if answer is not None:
-                socket.send_multipart([caller, number + answer[0], *answer[1:]], copy=False)
+        while go_on() and _take(node, socket):
+            pass
     finally:
         node.close()
+
+
+def _take(node: Node, socket: zmq.Socket[bytes]) -> bool:
+    """Answers the next request; False where it was the last. A function, so that nobody holds a request afterwards."""
+    try:
+        caller, head, *bodies = (frame.buffer for frame in socket.recv_multipart(copy=False))
+    except zmq.Again:  # nothing came within LOOK
+        return True
+    except ValueError:  # nothing but the caller's name
+        return True
+    number = bytes(head[:8])
+    if number == CLOSE:
+        return False
+    if len(head) > 8:
+        answer = node.answer(bytes(caller), int.from_bytes(number), [head[8:], *bodies])
+        if answer is not None:
+            socket.send_multipart([caller, number + answer[0], *answer[1:]], copy=False)
+    return True
 
 
 def router() -> zmq.Socket[bytes]:
@@ -99,7 +116,7 @@ def router() -> zmq.Socket[bytes]:
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.SNDHWM, 0)  # an answer is never dropped: there are no more of them than calls
-    socket.setsockopt(zmq.MAXMSGSIZE, wire.LARGEST)
+    wire.limit(socket)
     socket.setsockopt(zmq.RCVTIMEO, LOOK)
     return socket
 
@@ -137,6 +154,10 @@ def path_of(target: Any) -> str:
     return f"{module}:{name}"
 
 
-def _error(error: Exception) -> list[wire.Frame]:
-    said = {"kind": type(error).__name__, "text": str(error), "trace": traceback.format_exc()}
-    return [ERROR, *wire.pack(said)]
+def _error(error: BaseException) -> list[wire.Frame]:
+    try:
+        text = str(error)
+    except Exception:  # of a type whose own __str__ raises
+        text = "its message cannot be shown"
+    said = {"kind": type(error).__name__, "text": text, "trace": traceback.format_exc()}
+    return [ERROR, *wire.pack({key: encodable(value)[-LONGEST:] for key, value in said.items()})]

@@ -10,7 +10,6 @@ import os
 import shutil
 import socket as sockets
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from podium.core import machine
 from podium.core.errors import ConfigError
 from podium.fleet import crew, mpi, wire
 from podium.fleet.errors import NodeLost
+from podium.fleet.folder import private
 from podium.fleet.group import Group
 from podium.fleet.keys import Keys, bind
 from podium.fleet.link import Handle, Wired
@@ -65,7 +65,7 @@ def group(
     if size > len(free):
         ranks = mpi.ranks()
         raise ConfigError("fleet.pods", size, f"at most {len(free)}: {ranks} ranks, of which rank 0 runs the command")
-    path, keys, folder = path_of(target), Keys.new(), Path(tempfile.mkdtemp(prefix="podium-"))
+    path, keys, folder = path_of(target), Keys.new(), private()
     mine = free[:size]
     _taken.update(mine)
     mpi.folders.add(folder)

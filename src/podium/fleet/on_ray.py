@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import socket as sockets
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from podium.core import machine
 from podium.core.errors import ConfigError, PodiumError
 from podium.fleet import guard, wire
 from podium.fleet.errors import NodeLost
+from podium.fleet.folder import LONGEST, private
 from podium.fleet.group import Group
 from podium.fleet.keys import Keys, bind
 from podium.fleet.link import Handle, Wired
@@ -39,6 +41,10 @@ try:
     from ray.exceptions import RayError
 except ImportError as missing:
     raise PodiumError("fleet=ray needs Ray: pip install 'podium-rl[ray]'") from missing
+
+
+SESSION = 80
+"""Bytes of the path of Ray's sockets below its folder for temporary files, and some to spare."""
 
 
 def group(
@@ -62,7 +68,7 @@ def group(
     path, keys = path_of(target), Keys.new()
     ours = connect(address, size, cpus) or _open[0]
     _open[0] = False
-    folder = Path(tempfile.mkdtemp(prefix="podium-"))
+    folder = private()
     for one in _guards:
         _tell(one, folder)
     share = threads or max(1, machine.cores() // size)
@@ -82,9 +88,9 @@ def group(
 
     made = Group(launch, size, each, closed)
     try:
-        made.whole()
+        made.settle()
     except BaseException as error:
-        if patient and isinstance(error, NodeLost) and len(made.coming()) < size and not made.lost():
+        if patient and isinstance(error, NodeLost) and len(made.coming()) < size:
             return made
         free = ray.available_resources().get("CPU", 0)  # type: ignore[no-untyped-call]
         made.close(grace=0.0)
@@ -117,7 +123,9 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
     if address is None:
         room = max(machine.bound(), -(-int(1000 * size * cpus) // 1000))
         home: dict[str, Any] = {"address": "local", "num_cpus": room, "_node_ip_address": "127.0.0.1"}
-        with _alone():
+        if len(os.fsencode(tempfile.gettempdir())) > LONGEST - SESSION:
+            home["_temp_dir"] = "/tmp/ray"  # as Ray has it by default
+        with _alone(), _deaf():
             ray.init(include_dashboard=False, **home, **quiet)  # "local": whatever other cluster runs here
         _guards.append(_guard())
         return True
@@ -166,6 +174,16 @@ def _alone() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """What Ray starts does not hear SIGHUP: a terminal that closes must not end it before the driver has saved."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _reach(address: str) -> None:

@@ -10,14 +10,15 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from podium.core import machine
+from podium.core.watch import Watch
 from podium.fleet import wire
+from podium.fleet.folder import private
 from podium.fleet.group import Group
 from podium.fleet.keys import Keys, bind
 from podium.fleet.link import Handle, Wired
@@ -44,7 +45,7 @@ def group(
     node. What a node prints is shown where it dies. Nodes are bound to paths that only the user may enter; with `tcp`
     to ports of the loopback address, and with `keys` they ask who calls.
     """
-    path, folder = path_of(target), Path(tempfile.mkdtemp(prefix="podium-"))
+    path, folder = path_of(target), private()
     share, count = threads or max(1, machine.cores() // size), iter(range(1 << 62))
 
     def launch(node: int, own: Sequence[Any]) -> Process:
@@ -64,15 +65,17 @@ class Process:
         self, handle: Handle, spec: dict[str, Any], variables: Mapping[str, str], file: Path, keys: Keys | None
     ) -> None:
         self._printed = file.with_suffix(".log")
+        self._watch = Watch([file, self._printed], file.parent)
         with self._printed.open("wb") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "podium.fleet.processes"],
+                [sys.executable, "-P", "-m", "podium.fleet.processes"],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **variables},
                 start_new_session=True,  # so that all that it starts can be ended with it
             )
+        self._watch.over(self._process.pid)
         self._link = Wired(handle, keys, self._died)
         spec |= {"address": handle.address, "file": str(file), "keys": keys and keys.plain()}
         with contextlib.suppress(BrokenPipeError):  # it has died: the first call says so
@@ -94,6 +97,7 @@ class Process:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(grace)
         _end(self._process.pid)  # with all that it started
+        self._watch.end()
         self._process.wait()
         with contextlib.suppress(OSError):
             if self._process.stdin is not None:
@@ -141,7 +145,10 @@ def main() -> None:
 
 
 def _follow(lifeline: int, parent: int, file: Path) -> None:
-    """End when the parent has ended, or has let go: nothing of a fleet outlives its driver."""
+    """Ends when the parent has ended, or has let go, even where another process still holds the lifeline open.
+
+    Where this process is stopped, its parent's `Watch` ends it.
+    """
     while os.getppid() == parent:
         if select.select([lifeline], [], [], 0.5)[0] and not os.read(lifeline, 1024):
             break

@@ -4,8 +4,8 @@
     unpack(frames)                                 # {"obs": tensor, "step": 3}; tensors are views of the frames
 
 The header is `[VERSION, value]`, with an extension in the place of every tensor or array: what it is, its dtype, its
-shape and its frame. A tuple arrives as a list, a dataclass as a dict. Whatever is not such a message is refused with
-`WireError`, whoever sent it.
+shape and its first frame. One that is larger than `FRAME` goes on in the frames after that. A tuple arrives as a list,
+a dataclass as a dict. Whatever is not such a message is refused with `WireError`, whoever sent it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import torch
+import zmq
 from torch import Tensor
 
 from podium.core.errors import PodiumError
@@ -26,10 +27,13 @@ LARGEST = 2 << 30
 """Bytes of a message, over all its frames."""
 FRAMES = 1 << 16
 """Frames of a message."""
+FRAME = 16 << 20
+"""Bytes of a frame. ZeroMQ holds a frame in memory before it knows who sent it, so this is what a stranger can cost."""
 
 Frame = bytes | bytearray | memoryview
 
 _TENSOR, _ARRAY = 1, 2
+_ENVELOPE = 1024  # what a node's protocol and CURVE put around a frame
 _TORCH = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -83,8 +87,9 @@ def pack(value: Any) -> list[Frame]:
     def extension(code: int, dtype: str, known: Any, shape: Sequence[int], body: memoryview) -> msgspec.msgpack.Ext:
         if dtype not in known:
             raise WireError(f"wire: dtype {dtype} is not allowed; one of {', '.join(known)}")
-        bodies.append(body)
-        return msgspec.msgpack.Ext(code, _pack_leaf(_Leaf(dtype, tuple(shape), len(bodies))))
+        first = len(bodies) + 1
+        bodies.extend(body[at : at + FRAME] for at in range(0, len(body) or 1, FRAME))
+        return msgspec.msgpack.Ext(code, _pack_leaf(_Leaf(dtype, tuple(shape), first)))
 
     try:
         header = msgspec.msgpack.encode([VERSION, value], enc_hook=leaf)
@@ -102,16 +107,18 @@ def unpack(frames: Sequence[Frame]) -> Any:
 
     def leaf(code: int, data: memoryview) -> Any:
         found = _leaf.decode(data)
-        if not 0 < found.frame < len(frames) or found.frame in used:
-            raise WireError(f"wire: no frame {found.frame} in a message of {len(frames)}")
-        used.add(found.frame)
-        body = memoryview(frames[found.frame]).cast("B")
-        body = memoryview(bytearray(body)) if body.readonly else body  # nobody may write to those
         known: Any = {_TENSOR: _TORCH, _ARRAY: _NUMPY}.get(code)
         if known is None or found.dtype not in known:
             raise WireError(f"wire: no such leaf ({code}, {found.dtype})")
         dtype: Any = known[found.dtype]
-        if min(found.shape, default=0) < 0 or math.prod(found.shape) * dtype.itemsize != len(body):
+        size = math.prod(found.shape) * dtype.itemsize
+        last = found.frame + max(0, size - 1) // FRAME
+        mine = range(found.frame, last + 1)
+        if not 0 < found.frame <= last < len(frames) or not used.isdisjoint(mine):
+            raise WireError(f"wire: no frame {last} in a message of {len(frames)}")
+        used.update(mine)
+        body = _joined([memoryview(frame).cast("B") for frame in frames[found.frame : last + 1]])
+        if min(found.shape, default=0) < 0 or size != len(body):
             raise WireError(f"wire: {len(body)} bytes are no {list(found.shape)} of {found.dtype}")
         if code == _ARRAY:
             return np.frombuffer(body, dtype).reshape(found.shape)
@@ -136,11 +143,33 @@ def copy(value: Any) -> Any:
 
 
 def check(frames: Sequence[Frame]) -> None:
-    """Refuse a message that is too large."""
-    size = sum(memoryview(frame).nbytes for frame in frames)
-    if size > LARGEST or not 0 < len(frames) <= FRAMES:
+    """Refuses a message that is too large as a whole, or in what has to be parsed: all that is no tensor."""
+    sizes = [memoryview(frame).nbytes for frame in frames]
+    if sum(sizes) > LARGEST or not 0 < len(frames) <= FRAMES:
         allowed = f"at most {LARGEST} bytes in 1 to {FRAMES} frames"
-        raise WireError(f"wire: {size} bytes in {len(frames)} frames are not allowed; {allowed}")
+        raise WireError(f"wire: {sum(sizes)} bytes in {len(frames)} frames are not allowed; {allowed}")
+    if sizes[0] > FRAME:
+        raise WireError(
+            f"wire: text, bytes and numbers in one message must be at most {FRAME} bytes, got {sizes[0]}. "
+            "Send larger data as a tensor or an array."
+        )
+
+
+def limit(socket: zmq.Socket[bytes]) -> None:
+    """Lets a socket refuse frames that no message has; it closes the connection that they came from."""
+    socket.setsockopt(zmq.MAXMSGSIZE, FRAME + _ENVELOPE)
+
+
+def _joined(parts: Sequence[memoryview]) -> memoryview:
+    """The bytes of some frames, in memory that may be written to."""
+    if len(parts) == 1 and not parts[0].readonly:
+        return parts[0]
+    whole = bytearray(sum(map(len, parts)))
+    at = 0
+    for part in parts:
+        whole[at : at + len(part)] = part
+        at += len(part)
+    return memoryview(whole)
 
 
 def _bytes_of(tensor: Tensor) -> memoryview:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import rich.console
@@ -14,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from podium.core.text import encodable
 from podium.report import alike, tables, words
 
 Report = Mapping[str, Any]
@@ -46,7 +49,8 @@ class Console:
         self.note(title)
         if self._out.is_terminal and not self.quiet and not LAUNCHED.intersection(os.environ):
             self._live = Live(console=self._out, refresh_per_second=4, transient=False)
-            self._live.start()
+            with _perhaps_gone():
+                self._live.start()
 
     def update(self, report: Report) -> None:
         """Show where the run stands; as a plain line at most every two seconds."""
@@ -63,7 +67,8 @@ class Console:
     def stop(self) -> None:
         """End, leaving the last report in view; a second call does nothing."""
         if self._live is not None:
-            self._live.stop()
+            with _perhaps_gone():
+                self._live.stop()
             self._live = None
         elif self._last is not None and self._last is not self._printed[1]:
             self._plain(self._last)
@@ -129,5 +134,17 @@ class Console:
         self._print(self.line(report))
 
     def _print(self, text: str) -> None:
-        if not self.quiet:
-            self._out.print(Text(text), soft_wrap=True)
+        if self.quiet:
+            return
+        with _perhaps_gone():
+            self._out.print(Text(encodable(text)), soft_wrap=True)
+
+
+@contextmanager
+def _perhaps_gone() -> Iterator[None]:
+    """What is printed to a terminal that has just closed is lost; SIGHUP then asks the run to save and stop."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from podium.core.errors import PodiumError
+from podium.core.text import encodable
 from podium.store import files, schema, seal
 from podium.store.records import Member, Ranked, Score, to_json
 
@@ -158,7 +159,7 @@ class Ledger:
 
     def fail(self, member: int, step: int, reason: str) -> None:
         """Mark a member as failed at `step`; the first reason stays."""
-        self._many(_END, [("failed", step, reason, self.turn, member)])
+        self._many(_END, [("failed", step, encodable(reason), self.turn, member)])
 
     def finish(self, members: Iterable[int], step: int) -> None:
         """Mark members as finished at `step`, except those that failed."""

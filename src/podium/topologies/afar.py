@@ -1,7 +1,8 @@
 """Pods on the nodes of a fleet: they run free, each as fast as it can.
 
 A pod whose node is lost has lost its members. It is away until it has another node, which may take as long as a cluster
-has no room for one; the other pods go on meanwhile.
+has no room for one; the other pods go on meanwhile. Before its first turn it has nothing to lose: another node is made
+of the same, and told the same.
 """
 
 from __future__ import annotations
@@ -47,29 +48,66 @@ class Afar:
         # Pods that are away, and what they are to be told; from the start those for which there is no room.
         self._kept: dict[int, list[tuple[Any, ...]]] = {pod: [] for pod in group.coming()}
         self._absent: list[int] = []  # those of them that nobody has been told of
+        # Pods that have had no turn, and what another node has to be told to be the same.
+        self._untrained: dict[int, list[tuple[Any, ...]]] = {pod: [] for pod in range(len(seats))}
         self._lost = [0] * len(rows)  # times in a row
         self._lives = [0] * len(rows)
         self._steps = [0] * len(rows)
         self._ids: list[Sequence[int]] = [range(seat.first, seat.first + seat.rows) for seat in seats]
         self._busy, self._began = [0.0] * len(rows), [0.0] * len(rows)
+        self.attach(lambda: 0.0, lambda: False, None)
         try:
             self._about = self._ask_about()
         except BaseException:
             self.close()
             raise
-        self.attach(lambda: 0.0, lambda: False, None)
 
     def _ask_about(self) -> list[Any]:
         """What each pod is like; one that is away is like any of its kind."""
-        here = [pod for pod in range(len(self._seats)) if pod not in self._kept]
-        answers = results([self._group.one(pod, "about", timeout=self._timeout) for pod in here])
+        here = self._here()
+        answers = self._ask("about", [(pod,) for pod in here])
         kinds = {self._seats[pod].kind: answer for pod, answer in zip(here, answers, strict=True)}
         if missing := [pod for pod in self._kept if self._seats[pod].kind not in kinds]:
             raise PodiumError(f"pod {missing[0]}: there is no room for it, nor for any other of its kind")
         return [kinds[seat.kind] for seat in self._seats]
 
+    def _here(self) -> list[int]:
+        return [pod for pod in range(len(self._seats)) if pod not in self._kept]
+
+    def _ask(self, method: str, each: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The answers to calls of (pod, arguments), in order. A pod lost before its first turn is asked once more."""
+        answers: dict[int, Any] = {}
+        while left := [i for i in range(len(each)) if i not in answers]:
+            calls = {i: self._group.one(each[i][0], method, *each[i][1:], timeout=self._timeout) for i in left}
+            lost: dict[int, FleetError] = {}
+            errors: list[FleetError] = []
+            for i, call in calls.items():
+                try:
+                    answers[i] = call.result()
+                except (NodeLost, Late) as error:
+                    lost[each[i][0]] = error
+                except FleetError as error:
+                    errors.append(error)
+            errors += [lost[pod] for pod in lost if pod not in self._untrained]
+            if errors:
+                raise errors[0]
+            for pod in lost:
+                self._make_anew(pod, lost[pod])
+        return [answers[i] for i in range(len(each))]
+
+    def _make_anew(self, pod: int, error: FleetError) -> None:
+        """Another node for a pod that has had no turn, told all that it had been told."""
+        self._log(f"pod {pod} was lost before its first turn: {error}")
+        self._count(pod, str(error))
+        self._forget_asides(pod)
+        self._group.restart(pod)
+        self._group.settle(nodes=[pod])
+        for method, *args in self._untrained[pod]:
+            self._asides.append((pod, self._group.one(pod, method, *args, timeout=self._timeout)))
+
     def attach(self, seconds: Callable[[], float], stop: Callable[[], bool], log: Log | None) -> None:
         self.seconds, self._stop, self._log = seconds, stop, log or (lambda text: None)
+        self._hint = "; log.txt says more" if log else ""
 
     @property
     def between_rounds(self) -> bool:
@@ -80,7 +118,7 @@ class Afar:
         return all(about["exact"] for about in self._about)
 
     def read(self, seats: Sequence[Where]) -> list[Tree]:
-        return results([self._group.one(pod, "read", [row], timeout=self._timeout) for pod, row in seats])
+        return self._ask("read", [(pod, [row]) for pod, row in seats])
 
     def free(self) -> Iterable[int]:
         """Where all pods are away, it waits for the first to come back."""
@@ -107,6 +145,7 @@ class Afar:
             self._group.restart(new)
         if new in self._group.coming() or pod in self._at_work or pod in self._kept or not idle(pod):
             return None
+        self._untrained.pop(pod, None)
         mine, other = self._seats[pod].split()
         call = self._group.one(pod, "split", mine.rows, timeout=self._timeout)
         try:
@@ -157,6 +196,7 @@ class Afar:
                 self._aside(pod, method, *args)
 
     def start(self, pod: int, task: Task) -> None:
+        self._untrained.pop(pod, None)
         plain, self._began[pod] = replace(task, rows=list(task.rows)), time.perf_counter()
         self._at_work[pod] = task, self._group.one(pod, "turn", plain, self.seconds(), timeout=self._timeout)
 
@@ -195,7 +235,8 @@ class Afar:
         """A new node in the place of one that is lost or hangs: its members are lost with it, as if they had failed."""
         self._log(f"pod {pod} was lost: {error}")
         self._count(pod, str(error))
-        self._asides = [(owner, call) for owner, call in self._asides if owner != pod]
+        self._forget_asides(pod)
+        self._untrained.pop(pod, None)
         self._group.restart(pod)
         self._lives[pod] += 1
         self._kept[pod] = [("adopt", list(self._ids[pod]), self._steps[pod], self._lives[pod])]
@@ -206,7 +247,7 @@ class Afar:
         """To wait for a node is no failure, to lose one is."""
         self._lost[pod] += 1
         if self._lost[pod] == TIMES:
-            raise PodiumError(f"pod {pod} was lost {TIMES} times in a row ({error}); log.txt says more")
+            raise PodiumError(f"pod {pod} was lost {TIMES} times in a row ({error}){self._hint}")
 
     def _found_lost(self, pod: int, call: Call) -> None:
         """By another call than a turn: `next` says so, too."""
@@ -216,10 +257,14 @@ class Afar:
         self._aside(pod, "exchange", list(refills))
 
     def _aside(self, pod: int, method: str, *args: Any) -> None:
+        self._untrained.pop(pod, None)
         if pod in self._kept:
             self._kept[pod].append((method, *args))
             return
         self._asides.append((pod, self._group.one(pod, method, *args, timeout=self._timeout)))
+
+    def _forget_asides(self, pod: int) -> None:
+        self._asides = [(owner, call) for owner, call in self._asides if owner != pod]
 
     def _check_asides(self, pod: int) -> None:
         """Answers come in order: what was asked before a turn is answered now."""
@@ -232,23 +277,25 @@ class Afar:
         return [s + (now - self._began[i] if i in self._at_work else 0.0) for i, s in enumerate(self._busy)]
 
     def begin(self, learnt: Tree) -> None:
-        self._group.all("begin", learnt, timeout=self._timeout)
+        self._ask("begin", [(pod, learnt) for pod in range(len(self._seats))])
+        for told in self._untrained.values():
+            told.append(("begin", learnt))
 
     def state(self) -> Tree:
         """Of the pods that are there. NodeLost if one is gone: `next` says so, too."""
-        here = [pod for pod in range(len(self._seats)) if pod not in self._kept]
-        calls = {pod: self._group.one(pod, "state", timeout=self._timeout) for pod in here}
+        here = self._here()
         try:
-            found = {str(pod): state for pod, state in zip(here, results(calls.values()), strict=True)}
+            found = dict(zip(map(str, here), self._ask("state", [(pod,) for pod in here]), strict=True))
             return found | {str(pod): told[0][1] for pod, told in self._kept.items() if _untouched(told)}
         except NodeLost:
-            for pod in calls.keys() & self._group.lost().keys():
-                self._found_lost(pod, calls[pod])
+            for pod in self._group.lost().keys() & here:
+                self._found_lost(pod, self._group.one(pod, "state", timeout=self._timeout))
             raise
 
     def load(self, state: Tree) -> None:
-        here = [pod for pod in range(len(self._seats)) if pod not in self._kept]
-        results([self._group.one(pod, "load", state[str(pod)], timeout=self._timeout) for pod in here])
+        here = self._here()
+        self._ask("load", [(pod, state[str(pod)]) for pod in here])
+        self._untrained |= {pod: [("load", state[str(pod)])] for pod in here}
         self._absent = list(self._kept)
         for pod in self._absent:
             self._kept[pod] = [("load", state[str(pod)])]
