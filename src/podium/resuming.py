@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from podium import checks, entrants, lookup
+from podium import checks, compose, entrants, lookup
 from podium import experiment as experiments
+from podium.compose import Word
 from podium.core import config, hyper, tree
-from podium.core.errors import CheckpointError, ConfigError, PodiumError
+from podium.core.errors import ArgumentError, CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
 from podium.envs.settings import EnvSettings
 from podium.evolve.pool import Inline
@@ -61,7 +62,7 @@ class _Saved:
 
 def resume(
     path: str | Path,
-    *overrides: str,
+    *overrides: Word,
     step: int | None = None,
     quiet: bool = True,
     on_report: OnReport | None = None,
@@ -78,12 +79,12 @@ def resume(
 def _resume(
     path: Path,
     old: dict[str, Any],
-    overrides: Sequence[str],
+    overrides: Sequence[Word],
     step: int | None,
     quiet: bool,
     on_report: OnReport | None,
 ) -> Result:
-    merged = config.merge(old, *(config.override(word) for word in overrides))
+    merged = config.merge(old, *(compose.override(word) for word in overrides))
     complete = checks.record(merged).model_dump(mode="json")
     changed = _changed(checks.record(old).model_dump(mode="json"), complete)
     if "stop.steps" in changed:
@@ -100,7 +101,7 @@ def _resume(
         closing(place(experiment, dealt, patient=True)) as pool,
     ):
         orchestrator = entrants.orchestrator(experiment, reader, dealt)
-        driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
+        driver = Driver(pool, orchestrator, plan(experiment), sink, sink.or_stopped(interrupt.happened))
         _load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)
         with Run.open(path, write=True) as run, disk(run):
@@ -171,14 +172,17 @@ def _read(run: Path, step: int | None) -> _Saved:
         raise CheckpointError(f"{run / 'checkpoint'}: there is no checkpoint to go on from")
     steps = {checkpoint.step_of(path): path for path in found}
     if step is not None and step not in steps:
-        raise ConfigError("--step", step, f"there are checkpoints of steps {', '.join(map(str, sorted(steps)))}")
+        raise ArgumentError("step", step, f"there are checkpoints of steps {', '.join(map(str, sorted(steps)))}")
     path = found[0] if step is None else steps[step]
     try:
         return _Saved(path, *checkpoint.read(path), found)
     except CheckpointError as error:
-        others = [str(s) for s, other in steps.items() if other != path]
-        hint = f"; the other checkpoint may be whole: podium resume {run} --step {others[0]}" if others else ""
-        raise CheckpointError(f"{error}{hint}") from error
+        others = [s for s, other in steps.items() if other != path]
+        if not others:
+            raise
+        hint = f"{error}; the other checkpoint may be whole: "
+        python, typed = f"podium.resume({str(run)!r}, step={others[0]})", f"podium resume {run} --step {others[0]}"
+        raise CheckpointError(hint + python, hint + typed) from error
 
 
 def _seats(experiment: Experiment, saved: _Saved) -> list[Seat]:

@@ -61,12 +61,7 @@ def _together(run: Path, member: int | None, top: str, how: str | None) -> tuple
 
     if member is not None:
         raise ConfigError("--ensemble", top, "--member and --ensemble exclude each other")
-    try:
-        together = Ensemble(best(run, top), how)
-    except ConfigError as error:
-        if error.field != "how":
-            raise
-        raise ConfigError("--how", error.value, error.allowed) from error
+    together = Ensemble(best(run, top), how)
     return together, {"member": None, "members": list(together.members), "how": together.how}
 
 
