@@ -1,7 +1,7 @@
 """Commands that a user may get wrong, and what the refusal must name: the field, the value, and what is allowed.
 
 A line is a command, then what its message must hold, in any order. RUN is the folder of a small finished run, LONG a
-name of 300 letters; the files of FILES stand in the current folder. `bench/inputs.py` runs all of them as processes of their own.
+name of 300 letters; the files of FILES stand in the current folder. `bench/inputs.py` runs each as a process.
 """
 
 from __future__ import annotations
