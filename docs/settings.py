@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from podium import lookup, settings
+from podium import foreign_names, lookup, settings
 from podium.core import config, hyper
 
 PAGE = Path(__file__).parent / "config.md"
@@ -97,12 +97,27 @@ def _allowed(field: FieldInfo) -> str:
     return config.allowed(field)
 
 
+def names() -> str:
+    """What other libraries call the settings."""
+    rows = [
+        f"| `{name}` | {library} | {_here(entry)} |"
+        for library, entries in foreign_names.LIBRARIES.items()
+        for name, entry in entries.items()
+    ]
+    return "| name | library | in Podium |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+
+
+def _here(entry: foreign_names.Entry) -> str:
+    return entry if isinstance(entry, str) else " or ".join(f"`{target}`" for target in entry)
+
+
 def page() -> str:
     """docs/config.md as it should be."""
     text = PAGE.read_text(encoding="utf-8")
-    return re.sub(
-        r"(<!-- settings -->\n).*(<!-- end -->)", lambda m: f"{m[1]}\n{tables()}\n{m[2]}", text, flags=re.DOTALL
-    )
+    for mark, made in (("settings", tables()), ("names", names())):
+        pattern = rf"(<!-- {mark} -->\n).*?(<!-- end -->)"
+        text = re.sub(pattern, lambda m, made=made: f"{m[1]}\n{made}\n{m[2]}", text, flags=re.DOTALL)
+    return text
 
 
 if __name__ == "__main__":

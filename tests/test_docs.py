@@ -14,7 +14,8 @@ import pytest
 import typer
 
 import podium
-from podium import cli, entrants
+from podium import entrants
+from podium.cli import commands
 from podium.compose import compose
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +49,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pages
 def test_commands_and_their_options_exist(page: Path) -> None:
-    known = typer.main.get_command(cli.app)
+    known = typer.main.get_command(commands.app)
     for line in re.findall(r"^    (podium .*)", page.read_text(), re.MULTILINE):
         name, *words = shlex.split(line, comments=True)[1:]
         command = known.commands[name]  # type: ignore[attr-defined]

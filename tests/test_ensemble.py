@@ -356,9 +356,9 @@ def test_refuses_what_is_no_member(runs: Any, tmp_path: Path) -> None:
     assert (refused([]).field, refused([]).value) == ("members", [])
     assert (refused([3]).field, refused([3]).value) == ("members", 3)
     error = refused([f"{runs('cart')}:top:9"])
-    assert (error.field, error.value) == ("--ensemble", "top:9") and "K is at most 3" in str(error)
+    assert (error.field, error.value) == ("ensemble", "top:9") and "K is at most 3" in str(error)
     assert refused([f"{runs('cart')}:top:x"]).value == "top:x"
-    assert (refused([f"{runs('cart')}:9"]).field, refused([f"{runs('cart')}:9"]).value) == ("--member", 9)
+    assert (refused([f"{runs('cart')}:9"]).field, refused([f"{runs('cart')}:9"]).value) == ("member", 9)
     with pytest.raises(PodiumError, match="no such run"):
         podium.ensemble([tmp_path / "nowhere"])
 

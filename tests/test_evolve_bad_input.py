@@ -140,8 +140,14 @@ ONLY_A2C = ("CartPole-v1", "stop.steps=8192")
         ((*TINY, "t-test", "eval.episodes=1"), "eval.episodes: 1 is not allowed; at least 2, since evolve.strategy is"),
         ((*TINY, "tournament", "wta"), "tournament wta: two names of one group; name one evolve, not two"),
         ((*TINY, "algo.lr={each: [1, 1, 1, 1]}", "evolve.genes=[lr]"), "since evolve.genes names it"),
-        ((*TINY, "evolve.entrants=[a2c, ppo]"), "evolve.entrants[0]: algo.epochs: no such setting"),
-        ((*ONLY_A2C, "evolve.entrants=[a2c, ppo]", "algo.clip=[0.1, 0.2]"), "evolve.entrants[0]: algo.clip: no such"),
+        (
+            (*TINY, "evolve.entrants=[a2c, ppo]"),
+            "evolve.entrants[0]: algo.epochs=1: algo.epochs is a setting of",
+        ),
+        (
+            (*ONLY_A2C, "evolve.entrants=[a2c, ppo]", "algo.clip=[0.1, 0.2]"),
+            "evolve.entrants[0]: algo.clip=[0.1,",
+        ),
         (
             (*ONLY_A2C, "evolve.entrants=[ppo, a2c]", "evolve.genes=[clip]"),
             "evolve.entrants[1]: evolve.genes: there",

@@ -400,7 +400,7 @@ def test_refuses_more_members_than_have_snapshots(runs: Any, tmp_path: Path) -> 
     (copy / "members" / f"{podium.load(copy).member}.safetensors").unlink()
     with pytest.raises(ConfigError, match="K is at most 2: so many members of this run have a snapshot") as error:
         podium.export(copy, ensemble="top:3", out=tmp_path / "a.onnx")
-    assert (error.value.field, error.value.value) == ("--ensemble", "top:3")
+    assert (error.value.field, error.value.value) == ("ensemble", "top:3")
     with pytest.raises(PodiumError, match="has no snapshot"):
         podium.export(copy, out=tmp_path / "a.onnx")
 
@@ -409,7 +409,8 @@ def test_refuses_more_members_than_have_snapshots(runs: Any, tmp_path: Path) -> 
 def test_names_the_extra(package: str, runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     code, _, err = whole.command("export", runs("discrete"), "-o", tmp_path / "a.onnx")
-    assert code == 2 and f"{package} is not installed; install it with: pip install 'podium-rl[export]'" in err
+    install = "pip install -c constraints.txt 'podium-rl[export]'"
+    assert code == 2 and f"{package} is not installed; install it with: {install}" in err and "repository" in err
     assert not list(tmp_path.iterdir())
 
 

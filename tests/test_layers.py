@@ -25,8 +25,10 @@ ORDER = """
     entrants
     experiment
     checks
-    lookup
-    settings compose recovery
+    compose recovery
+    naming
+    lookup foreign_names
+    settings
     topologies report
     roles
     evolve

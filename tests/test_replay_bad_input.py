@@ -90,7 +90,7 @@ CASES = {
     "dqn CartPole-v1 algo.epsilon_steps=0": "algo.epsilon_steps: 0 is not allowed; a number of at least 1",
     "dqn CartPole-v1 algo.anneal=[epsilon]": "algo.anneal: 'epsilon' is not allowed; a list, each one of lr, beta",
     "dqn CartPole-v1 algo.anneal=[beta] stop.steps=null": "stop.steps: None is not allowed; a number of steps, since",
-    "dqn CartPole-v1 algo.lam=0.9": "algo.lam: no such setting",
+    "dqn CartPole-v1 algo.lam=0.9": "algo.lam is a setting of ppo and a2c; dqn does not have it",
     "ddpg Pendulum-v1 algo.process=pink": "algo.process: 'pink' is not allowed; one of gaussian, ou",
     "td3 Pendulum-v1 algo.delay=0": "algo.delay: 0 is not allowed; a whole number of at least 1",
     "td3 Pendulum-v1 algo.delay=1.5": "algo.delay: 1.5 is not allowed; a whole number of at least 1",

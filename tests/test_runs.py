@@ -359,7 +359,7 @@ def test_a_disk_too_full_for_the_ledger_ends_the_run_with_a_message(
         patch.setattr(schema, "writer", small)
         code, _, err = whole.command("train", *PPO, "train.members=40", "-o", run)
     assert code == 2 and "full" in err and str(run) in err and len(err.splitlines()) == 1
-    with pytest.raises(PodiumError, match="-D"):
+    with pytest.raises(PodiumError, match="fresh=True"):
         podium.train(*PPO, out=run)
 
 

@@ -13,10 +13,23 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 __version__ = "0.1.0"
-__all__ = ["Stack", "__version__", "ensemble", "evolve", "export", "front", "lineage", "load", "resume", "train"]
+__all__ = [
+    "Stack",
+    "Stop",
+    "__version__",
+    "ensemble",
+    "evolve",
+    "export",
+    "front",
+    "lineage",
+    "load",
+    "resume",
+    "train",
+]
 
 if TYPE_CHECKING:
     from podium.agent import load
+    from podium.core.errors import Stop
     from podium.ensemble import ensemble
     from podium.exporting import export
     from podium.report.documents import front, lineage
@@ -26,6 +39,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Stack": "podium.stack",
+    "Stop": "podium.core.errors",
     "ensemble": "podium.ensemble",
     "export": "podium.exporting",
     "front": "podium.report.documents",
@@ -44,6 +58,11 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """With what is imported only when it is asked for, so that a shell can complete it."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 class _Podium(ModuleType):

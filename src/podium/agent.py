@@ -14,7 +14,7 @@ from podium import entrants, lookup
 from podium import experiment as experiments
 from podium.algos.base import proposed
 from podium.core import config, given, hyper, tree
-from podium.core.errors import CheckpointError, ConfigError, PodiumError, UnknownName
+from podium.core.errors import ArgumentError, CheckpointError, PodiumError, UnknownName
 from podium.core.parts import Row
 from podium.core.streams import Streams
 from podium.core.trust import check as check_trust
@@ -45,7 +45,7 @@ def load(
         members = {row["id"]: row for row in folder.ledger.members()}
         known = {id: row["kind"] for id, row in members.items()}
         if member is not None and member not in known:
-            raise ConfigError("--member", member, f"this run has {', '.join(map(str, list(known)[:20]))}")
+            raise ArgumentError("member", member, f"this run has {', '.join(map(str, list(known)[:20]))}")
         chosen = folder.champion() if member is None else member
         kinds = {entrants.name_of(each, i): kind for i, kind in enumerate(each)}
         if known[chosen] not in kinds:
@@ -72,6 +72,9 @@ class GuestAgent:
         self.member, self.step, self.env = member, step, experiment.env.id
         self.max_steps: int | None = None  # of an episode that it evaluates: it does so by its own rules
         self.guest = self._build(experiment)
+
+    def __repr__(self) -> str:
+        return f"GuestAgent(member {self.member}, {_what(self._experiment)}, at step {self.step:,})"
 
     def _build(self, experiment: Experiment) -> Guest:
         guest = experiments.build_guest(experiment, self.member, self._genes)
@@ -132,7 +135,7 @@ class Player:
         Atari is shown as the run's own was.
         """
         if episodes < 1:
-            raise ConfigError("--episodes", episodes, "a whole number of at least 1")
+            raise ArgumentError("episodes", episodes, "a whole number of at least 1")
         evaluator = experiments.build_evaluator(self._world(env), seed, episodes)
         try:
             done = evaluator.evaluate(self._choose, [self._name], episodes)
@@ -165,7 +168,7 @@ class Player:
         if (seen(obs), action) != (seen(self.obs_space), self.action_space):
             theirs, these = (" ".join(map(str, seen(space))) for space in (self.obs_space, obs))
             allowed = f"an env with observations {theirs} and actions {self.action_space}"
-            raise ConfigError("--env", env, f"{allowed}; this one has {these} and {action}")
+            raise ArgumentError("env", env, f"{allowed}; this one has {these} and {action}")
         return self._experiment.model_copy(update={"env": settings})
 
     def _rows(self, obs: Any) -> tuple[Array, bool]:
@@ -205,6 +208,10 @@ def _source(own: EnvSettings, env: str) -> str:
     return "auto" if source == "atari" and envs.source_of(auto, 1) == "atari" else "gymnasium"
 
 
+def _what(experiment: Experiment) -> str:
+    return f"{lookup.algorithm(experiment.algo.name).__name__} on {experiment.env.id}"
+
+
 def _film(env: EnvSettings) -> Film:
     try:
         return Film(env)
@@ -222,7 +229,10 @@ class Agent(Player):
         tensors.match(learnt, self._algorithm.learnt(), path)
         tree.copy(self._algorithm.learnt(), learnt)
         super().__init__(experiment, f"agent/{member}")
-        self.member, self.step = member, step
+        self.member, self.step, self._run = member, step, path.parent.parent
+
+    def __repr__(self) -> str:
+        return f"Agent(member {self.member} of {self._run}, {_what(self._experiment)}, at step {self.step:,})"
 
     def _choose(self, obs: torch.Tensor, explore: bool = False) -> torch.Tensor:
         act = self._algorithm.act

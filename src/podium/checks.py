@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import torch
 
+from podium import naming
 from podium.algos.off_policy import OffPolicySettings
 from podium.algos.ppo import PPO
 from podium.core import config, hyper
@@ -44,7 +45,7 @@ def record(tree: dict[str, Any]) -> Experiment:
     env = tree.get("env", {})
     if isinstance(env, dict) and env.get("id") is None:
         raise PodiumError("env.id: missing; name a preset (podium presets), a Gymnasium id or module:Class")
-    return config.build(experiment_of(cls.Settings, "evolve" in tree), tree)
+    return naming.build(experiment_of(cls.Settings, "evolve" in tree), tree)
 
 
 def check(experiment: Experiment) -> None:
@@ -160,7 +161,7 @@ def fit_replays(kinds: Sequence[Experiment]) -> None:
 def check_unused(name: str, tree: Mapping[str, Any]) -> None:
     """Settings of a replay and its critics say nothing to an algorithm that has none."""
     for section, cls in REPLAYED.items():
-        settings = config.build(cls, tree.get(section, {}), section)
+        settings = naming.build(cls, tree.get(section, {}), section)
         for field, value in settings:
             if value != getattr(cls(), field):
                 raise ConfigError(f"{section}.{field}", value, f"leave it out: {name} learns without a replay")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,11 @@ DEFAULT: dict[str, Any] = {"algo": {"name": "ppo"}}
 
 Layer = tuple[str, dict[str, Any]]
 """Where settings come from, and the settings."""
+Word = str | Path | Mapping[str, Any]
+"""What a run is made of: a word, a file's path, or in Python a dictionary of settings, which counts as a file does."""
 
 
-def compose(words: Sequence[str]) -> dict[str, Any]:
+def compose(words: Sequence[Word]) -> dict[str, Any]:
     """The config tree that the words add up to; nothing in it is checked yet.
 
     Later over earlier: env, algorithm, what the env's preset says `for` that algorithm, evolve, files, `key=value`.
@@ -50,7 +54,7 @@ def _check_typed(typed: Mapping[str, Any]) -> None:
         raise ConfigError("algo.updates", algo["updates"], allowed)
 
 
-def said(words: Sequence[str]) -> list[set[str]]:
+def said(words: Sequence[Word]) -> list[set[str]]:
     """The settings of the algorithm that files, `key=value` and entrants themselves name, an entrant each.
 
     What a preset names is a proposal; this is the user's own will.
@@ -62,19 +66,29 @@ def said(words: Sequence[str]) -> list[set[str]]:
     return [_said(entrant, name, files, overrides) for entrant, name in zip(entrants, names, strict=True)]
 
 
-def own(words: Sequence[str]) -> list[dict[str, Any]]:
+def own(words: Sequence[Word]) -> list[dict[str, Any]]:
     """What each entrant says of itself, beside what the words say of all."""
     return [_own(entrant) for entrant in _entrants(_lay(*_sorted(words)))]
 
 
-def untuned(words: Sequence[str]) -> list[str]:
-    """That the env's preset has no numbers for an algorithm, a line for each such algorithm."""
-    groups = _sorted(words)[0]
+def notes(words: Sequence[Word], command: str) -> list[str]:
+    """What to say of the numbers at the start: that an env's preset has none for an algorithm, or lies unused."""
+    groups, files, _ = _sorted(words)
     source, preset = groups.get("env", ("", {}))
     names = [entrant["algo"]["name"] for entrant in own(words)] or [compose(words)["algo"].get("name")]
+    if source not in presets():
+        return [] if files else _tuned_preset(source, _with_algo(groups, names[0])["algo"], command)
     algos = [_with_algo(groups, name)["algo"] for name in names] if "for" in preset else []
     without = dict.fromkeys(algo[0] for algo in algos if not _tuned((source, preset), algo))
     return [f"preset {source} has no settings for {name}: defaults are used" for name in without]
+
+
+def _tuned_preset(id: str, algo: Layer, command: str) -> list[str]:
+    """That there is a preset for an env that was named by its id, if it has numbers for the algorithm."""
+    for name, (group, tree) in presets().items():
+        if group == "env" and tree["env"]["id"] == id and _tuned((name, tree), algo):
+            return [f"a tuned preset exists: podium {command} {name} {algo[0]}"]
+    return []
 
 
 def _own(entrant: Any) -> dict[str, Any]:
@@ -91,26 +105,78 @@ def _names(section: Any) -> set[str]:
     return set(section) if isinstance(section, Mapping) else set()
 
 
-def _sorted(words: Sequence[str]) -> tuple[dict[str, Layer], list[Layer], list[dict[str, Any]]]:
-    """The presets by group, the files and the `key=value` among the words."""
+def _sorted(words: Sequence[Word]) -> tuple[dict[str, Layer], list[Layer], list[dict[str, Any]]]:
+    """The presets by group, the files (and dictionaries) and the `key=value` among the words."""
     groups: dict[str, Layer] = {}
     files: list[Layer] = []
     overrides: list[dict[str, Any]] = []
+    unknown: list[str] = []
     known = presets()
-    for word in words:
+    for given in words:
+        if isinstance(given, Mapping):
+            files.append(("the dictionary", config.selected(dict(given))))
+            continue
+        word = _text(given)
         if config.is_override(word):
             overrides.append(config.override(word))
         elif word in known:
             group, tree = known[word]
             _add(groups, group, (word, tree))
-        elif word.endswith((".yaml", ".yml")) or Path(word).is_file():
+        elif word.endswith((".yaml", ".yml")) or _is_file(word):
             files.append((word, config.read(Path(word))))
         elif ":" in word or word in gym.registry or word.startswith("ALE/"):
             _add(groups, "env", (word, {"env": {"id": word}}))
         else:
-            allowed = f"a preset ({', '.join(known)}), a Gymnasium id, a YAML file or key=value"
-            raise UnknownName("word", word, [*known, *gym.registry], allowed)
+            unknown.append(word)
+    if unknown:
+        raise _unknown(unknown[0], groups.get("algo", ("", {}))[1])
     return groups, files, overrides
+
+
+def override(word: Word) -> dict[str, Any]:
+    """A setting of a run that there is: `key=value`, or in Python a dictionary."""
+    if isinstance(word, Mapping):
+        return config.selected(dict(word))
+    text = _text(word)
+    if "=" not in text and text not in presets():
+        raise _unknown(text, {})
+    return config.override(text)
+
+
+def _text(given: Any) -> str:
+    """A word, or what to write in the place of something else."""
+    if isinstance(given, str | Path):
+        return str(given)
+    if isinstance(given, list | tuple):
+        raise PodiumError(f"{given!r} is a {type(given).__name__}; pass its words one by one: train(*words)")
+    cls = given if callable(given) else type(given)
+    name = f"'{cls.__module__}:{getattr(cls, '__qualname__', 'NAME')}'"
+    instead = ""
+    if callable(given):
+        instead = f"; pass its name, {name}"
+    elif hasattr(given, "reset"):  # an env
+        spec = getattr(given, "spec", None)
+        instead = f"; pass its id, {spec.id!r}" if spec is not None else f"; pass the name of its class, {name}"
+    expected = "presets, ids, file names and 'key=value' are strings, settings a dict"
+    raise PodiumError(f"{given!r} is not a word: {expected}{instead}")
+
+
+def _is_file(word: str) -> bool:
+    try:
+        return Path(word).is_file()
+    except OSError:  # no file has so long a name
+        return False
+
+
+def _unknown(word: str, algo: Mapping[str, Any]) -> PodiumError:
+    """For a word that is nothing: what may have been meant."""
+    from podium import naming  # brings torch
+
+    name, _, value = word.partition(" ")
+    if said := naming.meant(word, name, value.strip() or "VALUE", algo.get("algo", {}).get("name")):
+        return PodiumError(said)
+    allowed = "it may be a preset (podium presets lists them), a Gymnasium id, a YAML file or key=value"
+    return UnknownName("word", word, [*presets(), *gym.registry], allowed)
 
 
 def _with_algo(groups: Mapping[str, Layer], name: Any) -> dict[str, Layer]:
@@ -169,6 +235,12 @@ def _without_other(file: Layer, name: str) -> Layer:
 
 def presets() -> dict[str, Layer]:
     """Name -> (group, tree) of every preset."""
+    return deepcopy(_presets())
+
+
+@cache
+def _presets() -> dict[str, Layer]:
+    """They are read once: all of them take a fifth of a second, and words are looked up several times."""
     found = {}
     for group in GROUPS:
         folder = resources.files("podium") / "presets" / group

@@ -14,7 +14,7 @@ from podium import experiment as experiments
 from podium.agent import Agent, Player, load, seen
 from podium.algos.base import Algorithm, proposed
 from podium.core import tree
-from podium.core.errors import ConfigError, PodiumError
+from podium.core.errors import ArgumentError, ConfigError, PodiumError
 from podium.core.streams import generator
 from podium.ops import combine
 from podium.ops.actions import ToEnv, dtype_of
@@ -51,12 +51,12 @@ def best(run: Path, text: str, trust: bool = False, typed: Collection[str | None
     """The best K members that have a snapshot; `text` is top:K."""
     found = re.fullmatch(r"top:([1-9][0-9]*)", text)
     if found is None:
-        raise ConfigError("--ensemble", text, "top:K, the best K of the leaderboard")
+        raise ArgumentError("ensemble", text, "top:K, the best K of the leaderboard")
     with Run.open(run) as folder:
         ranked = [int(row["id"]) for row in folder.ledger.top() if row["fitness"] is not None]
         ids = [id for id in ranked if folder.snapshot_path(id).exists()]
     if int(found[1]) > len(ids):
-        raise ConfigError("--ensemble", text, f"K is at most {len(ids)}: so many members of this run have a snapshot")
+        raise ArgumentError("ensemble", text, f"K is at most {len(ids)}: so many members of this run have a snapshot")
     return [_load(run, id, trust, typed) for id in ids[: int(found[1])]]
 
 
@@ -92,6 +92,10 @@ class Ensemble(Player):
         self._bounded = ToEnv(self.action_space)
         self._random = generator(self._experiment.seed, "ensemble")
         self._check()
+
+    def __repr__(self) -> str:
+        members = f"member{'s' * (len(self.members) > 1)} {', '.join(map(str, self.members))}"
+        return f"Ensemble({members} by {self.how}, on {self.env})"
 
     @torch.no_grad()
     def _choose(self, obs: Tensor, explore: bool = False) -> Tensor:
@@ -162,9 +166,9 @@ class Ensemble(Player):
     def _check(self) -> None:
         """Refuse members that cannot act so together, by what they tell of an observation of zeros."""
         if self.how not in HOWS:
-            raise ConfigError("how", self.how, f"one of {', '.join(HOWS)}")
+            raise ArgumentError("how", self.how, f"one of {', '.join(HOWS)}")
         if self._box and self.how == "vote":
-            raise ConfigError("how", "vote", "average or mixture: actions in a Box are no choices to vote on")
+            raise ArgumentError("how", "vote", "average or mixture: actions in a Box are no choices to vote on")
         if self.how == "vote" or (self._box and self.how == "average"):
             return
         zeros = torch.zeros(1, *(self.obs_space.shape or ()), dtype=dtype_of(self.obs_space.dtype))
@@ -174,10 +178,10 @@ class Ensemble(Player):
             if kind is None:
                 lacks, other = ("density", "average") if self._box else ("probabilities to average", "vote")
                 who = f"member {group[0].member} ({group[0]._experiment.algo.name})"
-                raise ConfigError("how", self.how, f"{other}, since {who} has no {lacks}")
+                raise ArgumentError("how", self.how, f"{other}, since {who} has no {lacks}")
         if self.how == "average" and len(set(kinds)) > 1:
             allowed = "vote or mixture: some members have probabilities and others values, which have no common scale"
-            raise ConfigError("how", self.how, allowed)
+            raise ArgumentError("how", self.how, allowed)
 
 
 def _same_spaces(one: Agent, other: Agent) -> None:

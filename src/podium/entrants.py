@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from podium import checks, lookup
+from podium import checks, lookup, naming
 from podium import experiment as experiments
 from podium.compose import KIND
 from podium.core import config, hyper, machine
@@ -40,7 +40,7 @@ def complete(
     `own` is what each entrant says of itself, and has to mean something to it.
     """
     tree = config.merge({"evolve": {}, "train": {}}, tree)
-    evolve, train = config.build(EvolveSettings, tree["evolve"], "evolve"), tree["train"]
+    evolve, train = naming.build(EvolveSettings, tree["evolve"], "evolve"), tree["train"]
     evolve.check_use()
     if not isinstance(train, Mapping):
         raise ConfigError("train", train, "a mapping of settings")
@@ -72,8 +72,8 @@ def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int, said: Co
     """The sections of a kind, with a range on each gene that is to be searched."""
     algo, net = dict(tree.get("algo", {})), tree.get("net", {})
     settings = lookup.algorithm(algo.get("name")).Settings
-    hyper.check(config.build(settings, algo, "algo"), _share(evolve, i))  # a range must not hide what is wrong
-    config.build(NetSettings, net, "net")
+    hyper.check(naming.build(settings, algo, "algo"), _share(evolve, i))  # a range must not hide what is wrong
+    naming.build(NetSettings, net, "net")
     if "anneal" in said and algo.get("anneal"):
         raise ConfigError("algo.anneal", algo["anneal"], "[]: evolution makes the schedules")
     declared = hyper.genes(settings)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from podium import __version__
 from podium.agent import Agent, Player, load
-from podium.core.errors import ConfigError, MissingExtra, PodiumError
+from podium.core.errors import ArgumentError, MissingExtra, PodiumError
 from podium.ensemble import Ensemble, best
 from podium.export_check import Outputs, check, reason
 from podium.ops.actions import ToEnv, dtype_of
@@ -82,7 +82,12 @@ def export(
     _admit(path)
     onnx, onnxruntime = _packages()
     if ensemble is not None and member is not None:
-        raise ConfigError("--ensemble", ensemble, "--member and --ensemble exclude each other")
+        raise ArgumentError(
+            "ensemble",
+            ensemble,
+            "member= and ensemble= exclude each other",
+            "--member and --ensemble exclude each other",
+        )
     agents = [_alone(run, member, trust)] if ensemble is None else best(Path(run), ensemble, trust)
     # Each with an algorithm of its own: a graph cannot hold a user's module that was stacked.
     player = agents[0] if ensemble is None else Ensemble(agents, stacked=False)
@@ -102,9 +107,9 @@ def export(
 def _admit(path: Path) -> None:
     """Refuse a file that cannot be written, before anything is loaded."""
     if path.suffix.lower() != ".onnx":
-        raise ConfigError("-o", str(path), "a file that ends in .onnx")
+        raise ArgumentError("out", str(path), "a file that ends in .onnx")
     if not path.absolute().parent.is_dir():
-        raise ConfigError("-o", str(path), "there is no such folder")
+        raise ArgumentError("out", str(path), "there is no such folder")
 
 
 def _packages() -> tuple[Any, Any]:

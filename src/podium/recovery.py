@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from podium.core import tree
-from podium.core.errors import CheckpointError, ConfigError
+from podium.core.errors import ArgumentError, CheckpointError
 from podium.evolve import saved as types
 from podium.store import checkpoint, run_config, tensors
 from podium.store.ledger import Ledger
@@ -62,7 +62,7 @@ def read(run: Path, step: int | None) -> tuple[Saved, list[str]]:
         raise CheckpointError(f"{run / 'checkpoint'}: there is no checkpoint to go on from")
     steps = {checkpoint.step_of(path): path for path in found}
     if step is not None and step not in steps:
-        raise ConfigError("--step", step, f"there are checkpoints of steps {', '.join(map(str, sorted(steps)))}")
+        raise ArgumentError("step", step, f"there are checkpoints of steps {', '.join(map(str, sorted(steps)))}")
     damage: list[str] = []
     for path in found if step is None else [steps[step]]:
         try:
@@ -74,9 +74,12 @@ def read(run: Path, step: int | None) -> tuple[Saved, list[str]]:
         except CheckpointError as error:
             damage.append(f"{error}: the checkpoint before it is used")
             last = error
-    others = [str(s) for s in steps if s != step] if step is not None else []
-    hint = f"; the other checkpoint may be whole: podium resume {run} --step {others[0]}" if others else ""
-    raise CheckpointError(f"{last}{hint}") from last
+    others = [s for s in steps if s != step] if step is not None else []
+    if not others:
+        raise last
+    hint = f"{last}; the other checkpoint may be whole: "
+    python, typed = f"podium.resume({str(run)!r}, step={others[0]})", f"podium resume {run} --step {others[0]}"
+    raise CheckpointError(hint + python, hint + typed) from last
 
 
 def damaged_ledger(path: Path) -> str | None:

@@ -8,12 +8,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from podium import checks, entrants, lookup
+from podium import checks, compose, entrants, lookup
 from podium import experiment as experiments
+from podium.compose import Word
 from podium.core import config, hyper
+from podium.core import trust as trusting
 from podium.core.errors import ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
-from podium.core.trust import check as check_trust
 from podium.envs.settings import EnvSettings
 from podium.evolve.apart import Apart
 from podium.evolve.pool import Inline
@@ -51,7 +52,7 @@ _FORGETFUL = "resume is statistical: the replay was larger than replay.save_byte
 
 def resume(
     path: str | Path,
-    *overrides: str,
+    *overrides: Word,
     step: int | None = None,
     quiet: bool = True,
     on_report: OnReport | None = None,
@@ -64,26 +65,26 @@ def resume(
     """
     found = look(Path(path), step)
     old = found.config
-    check_trust(Path(path), config.merge(old, *map(config.override, overrides)), trust, _typed(overrides))
+    trusting.check(Path(path), config.merge(old, *map(compose.override, overrides)), trust, _typed(overrides))
     with job(old.get("fleet")):
         return _resume(Path(path), found, overrides, step, quiet, on_report)
 
 
-def _typed(overrides: Sequence[str]) -> list[str]:
-    """What a user has typed on the command line, by the names of code that it may hold."""
-    return [word.partition("=")[2] for word in overrides]
+def _typed(overrides: Sequence[Word]) -> list[str]:
+    """The code that a user has named by overrides."""
+    return [name for _, name in trusting.named(config.merge(*map(compose.override, overrides)))]
 
 
 def _resume(
     path: Path,
     found: Found,
-    overrides: Sequence[str],
+    overrides: Sequence[Word],
     step: int | None,
     quiet: bool,
     on_report: OnReport | None,
 ) -> Result:
     old = found.config
-    merged = config.merge(old, *(config.override(word) for word in overrides))
+    merged = config.merge(old, *(compose.override(word) for word in overrides))
     complete = checks.record(merged).model_dump(mode="json")
     changed = _changed(checks.record(old).model_dump(mode="json"), complete)
     if "stop.steps" in changed:
@@ -101,7 +102,7 @@ def _resume(
         closing(place(experiment, dealt, patient=True)) as pool,
     ):
         orchestrator = entrants.orchestrator(experiment, reader, dealt)
-        driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
+        driver = Driver(pool, orchestrator, plan(experiment), sink, sink.or_stopped(interrupt.happened))
         load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)
         with (

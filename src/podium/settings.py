@@ -6,6 +6,7 @@ from pydantic import Field, create_model
 
 from podium.algos.base import AlgoSettings
 from podium.core.config import Section
+from podium.core.streams import LARGEST_SEED
 from podium.envs.settings import EnvSettings
 from podium.evolve.settings import EvolveSettings
 from podium.fleet.settings import FleetSettings
@@ -63,7 +64,7 @@ class StopSettings(Section):
 class Experiment(Section):
     """A complete, replayable run."""
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=LARGEST_SEED)
     env: EnvSettings
     algo: AlgoSettings
     net: NetSettings = NetSettings()

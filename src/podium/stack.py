@@ -11,7 +11,7 @@ from torch import Tensor
 
 from podium import checks, lookup
 from podium import experiment as experiments
-from podium.compose import compose
+from podium.compose import Word, compose
 from podium.core import given, machine, tree
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.parts import Row
@@ -32,7 +32,7 @@ class Stack:
     and env.time_aware your envs show what these ask for. Observations that are no Box may be lists of the envs' own.
     """
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: Word) -> None:
         self.experiment = experiment = checks.validate(compose(words))
         for name in ("sticky", "time_limit"):
             if value := getattr(experiment.env, name):
@@ -49,6 +49,11 @@ class Stack:
         self._rollout, self._filled = Rollout(experiment.algo.steps), 0
         self._pending: dict[str, Tensor] | None = None
         self.steps = 0  # of each member
+
+    def __repr__(self) -> str:
+        members, algo = self.members, lookup.algorithm(self.experiment.algo.name).__name__
+        of = f"{members} member{'s' * (members != 1)} of {self.envs} env{'s' * (self.envs != 1)}"
+        return f"Stack({of}, {algo} on {self.experiment.env.id}, at step {self.steps:,})"
 
     def _build(self) -> None:
         members = range(self.members)

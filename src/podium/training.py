@@ -11,7 +11,7 @@ from typing import Any
 
 from podium import entrants, lookup
 from podium import experiment as experiments
-from podium.compose import compose, own, said, untuned
+from podium.compose import Word, compose, notes, own, said
 from podium.core import config, trust
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
@@ -27,8 +27,11 @@ from podium.store import checkpoint, tensors
 from podium.store.run import Run, admit, next_name
 from podium.topologies.driver import Driver, Plan
 
+ENDINGS = {rule: f"stop.{rule} reached" for rule in ("steps", "seconds", "fitness", "generations")}
+"""Of the reasons for which a run stops, the rules, in words."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """How a run ended: its folder, the leaderboard's rows, the steps of each member, and why it stopped."""
 
@@ -37,17 +40,23 @@ class Result:
     step: int
     reason: str
 
+    def __repr__(self) -> str:
+        best = self.top[0]["fitness"] if self.top else None
+        found = "no fitness yet" if best is None else f"best fitness {best:.1f}"
+        return f"Result({self.path}: {ENDINGS.get(self.reason, self.reason)} at step {self.step:,}; {found})"
+
 
 def train(
-    *words: str,
+    *words: Word,
     out: str | Path | None = None,
     fresh: bool = False,
     quiet: bool = True,
     on_report: OnReport | None = None,
     schedule: str | Path | None = None,
 ) -> Result:
-    """Train as `podium train WORDS -o OUT` does; `on_report` is called with every report.
+    """Train as `podium train WORDS -o OUT` does; a dictionary of settings counts as a YAML file does.
 
+    `on_report` is called with every report; if it returns False, or raises `podium.Stop`, the run is saved and ends.
     `schedule` is a file that `podium lineage` printed: genes that change over time.
     """
     settings = compose(words)
@@ -60,24 +69,24 @@ def train(
         settings = config.merge(settings, replayed)
     experiment = entrants.validate(settings)
     path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{experiment.algo.name}")
-    return begin(experiment, path, fresh, quiet, on_report, untuned(words))
+    return begin(experiment, path, fresh, quiet, on_report, notes(words, "train"))
 
 
 def evolve(
-    *words: str,
+    *words: Word,
     out: str | Path | None = None,
     fresh: bool = False,
     quiet: bool = True,
     on_report: OnReport | None = None,
 ) -> Result:
-    """Evolve a population as `podium evolve WORDS -o OUT` does; `on_report` is called with every report."""
+    """Evolve a population as `podium evolve WORDS -o OUT` does; arguments are those of `train`."""
     tree = compose(words)
     with job(tree.get("fleet")):
         experiment = settle(entrants.validate(entrants.complete(tree, said(words), own(words))))
         strategy = experiment.evolve.strategy if isinstance(experiment, Evolution) else ""
         algos = "-".join(dict.fromkeys(kind.algo.name for kind in entrants.kinds(experiment)))
         path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{algos}-{strategy}")
-        return begin(experiment, path, fresh, quiet, on_report, untuned(words))
+        return begin(experiment, path, fresh, quiet, on_report, notes(words, "evolve"))
 
 
 def _no_other_values(schedule: Sequence[Mapping[str, Any]], said: Collection[str]) -> None:
@@ -111,7 +120,7 @@ def begin(
             if start:
                 run.ledger.event(0, 0.0, "start", start)
             sink.open(run, 0)
-            driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
+            driver = Driver(pool, orchestrator, plan(experiment), sink, sink.or_stopped(interrupt.happened))
             driver.checkpoint()
             return finish(driver, sink, experiment, notes)
 
@@ -124,6 +133,8 @@ def finish(
     for note in (*notes, *filter(None, map(experiments.unsaved, entrants.kinds(experiment)))):
         sink.note(note)
     reason = driver.train()
+    if reason == "interrupted" and sink.stopped:
+        reason = "stopped"
     driver.run.log(f"stopped at step {driver.step}: {reason}")
     sink.stop()
     for note in _unlearnt(driver, experiment, empty):
@@ -199,8 +210,12 @@ def disk(run: Run) -> Iterator[None]:
     except BrokenPipeError:
         raise  # of who reads what is printed
     except OSError as error:
-        rest = f"make room, then: podium resume {run.path}" if checkpoint.found(run.path) else "nothing was saved"
-        raise PodiumError(f"{run.path}: a file could not be written ({error}); {rest}") from error
+        said = f"{run.path}: a file could not be written ({error}); "
+        if not checkpoint.found(run.path):
+            raise PodiumError(f"{said}nothing was saved") from error
+        said += "make room, then: "
+        python, typed = f"podium.resume({str(run.path)!r})", f"podium resume {run.path}"
+        raise PodiumError(said + python, said + typed) from error
     except Exception as error:
         known = isinstance(error, PodiumError)
         run.log(f"ended by an error: {error if known else traceback.format_exc().strip()}")

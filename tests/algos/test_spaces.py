@@ -241,7 +241,7 @@ def test_parts_of_a_tuple_may_have_any_precision_and_an_order_that_counts(tmp_pa
         agent.act((np.zeros(2), np.zeros(3)))
     assert len(agent.evaluate(2, env="algos.test_spaces:Pair")) == 2
     for other in ("Swapped", "Named"):
-        with pytest.raises(ConfigError, match=r"--env: .*an env with observations .* Tuple.*; this one has"):
+        with pytest.raises(ConfigError, match=r"env=.*an env with observations .* Tuple.*; this one has"):
             agent.evaluate(2, env=f"algos.test_spaces:{other}")
 
 

@@ -114,7 +114,7 @@ def test_another_game_is_shown_as_the_own_one_was() -> None:
     player = Player(checks.validate(compose(words)), "nobody")
     world = player._world("ALE/SpaceInvaders-v5").env
     assert source_of(world, 1) == "atari" and describe(world)[0].shape == (4, 40, 40)
-    with pytest.raises(ConfigError, match=r"--env: 'ALE/Breakout-v5'.*Discrete\(6\); this one has .*Discrete\(4\)"):
+    with pytest.raises(ConfigError, match=r"env='ALE/Breakout-v5'.*Discrete\(6\); this one has .*Discrete\(4\)"):
         player._world("ALE/Breakout-v5")
-    with pytest.raises(ConfigError, match=r"--env: 'CartPole-v1'"):
+    with pytest.raises(ConfigError, match=r"env='CartPole-v1'"):
         player._world("CartPole-v1")

@@ -144,7 +144,7 @@ def test_fresh_blood_begins_a_line(tmp_path: Path) -> None:
 
 
 def test_an_unknown_member_is_refused(ledger: Ledger, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--member: 9 is not allowed; the run's members are numbered 0 to 5"):
+    with pytest.raises(ConfigError, match="member=9 is not allowed; the run's members are numbered 0 to 5"):
         lineage(ledger, 9)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ConfigError, match="no members yet"):

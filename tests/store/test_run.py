@@ -67,9 +67,10 @@ def test_kept_weights_can_be_forgotten(tmp_path: Path) -> None:
 
 def test_a_folder_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
-    with pytest.raises(ConfigError, match="pass -D to start it afresh") as caught:
+    with pytest.raises(ConfigError, match="pass fresh=True to start it afresh") as caught:
         Run.create(tmp_path, CONFIG, fresh=False)
-    assert (caught.value.field, caught.value.value) == ("-o", str(tmp_path))
+    assert (caught.value.field, caught.value.value) == ("out", str(tmp_path))
+    assert caught.value.typed.startswith("-o: ") and "pass -D to start it afresh" in caught.value.typed
     with pytest.raises(ConfigError, match="holds files but no run"):
         Run.create(tmp_path, CONFIG, fresh=True)
     assert os.listdir(tmp_path) == ["notes"]

@@ -1,6 +1,17 @@
 """The `podium` command. Torch is imported only by the commands that need it, so that help and tables are quick."""
 
-from podium.cli import running, reading, using, serving, about  # isort: skip  # the order of the commands in the help
-from podium.cli.base import app, main
+from __future__ import annotations
 
-__all__ = ["about", "app", "main", "reading", "running", "serving", "using"]
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command line. The commands are imported here, so that Ctrl-C meanwhile is no traceback either."""
+    try:
+        from podium.cli import commands
+
+        commands.main()
+    except KeyboardInterrupt:
+        sys.exit(130)

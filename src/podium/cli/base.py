@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,16 +61,29 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 def main() -> None:
-    """Run the command line; an error that a user can cause is one line, exit code 2."""
+    """Run the command line; an error that a user can cause is one line, exit code 2, any other one, exit code 1."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr is: a path may hold bytes that are no text
     try:
+        _check_folder()
         app()
     except PodiumError as error:
         lines = isinstance(error, EnvFailed | EnvRaised)  # of a traceback
-        text = str(error) if lines else " ".join(str(error).split())
+        text = error.typed if lines else " ".join(error.typed.split())
         print(f"podium: error: {text}", file=sys.stderr)
         sys.exit(2)
+    except Exception as error:
+        from podium.cli import unforeseen
+
+        unforeseen.tell(error)
+        sys.exit(1)
+
+
+def _check_folder() -> None:
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise PodiumError(f"the current folder cannot be used ({error.strerror}); change to another one") from error
 
 
 def _version(wanted: bool) -> None:

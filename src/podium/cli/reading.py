@@ -69,12 +69,7 @@ def _together(
 
     if member is not None:
         raise ConfigError("--ensemble", top, "--member and --ensemble exclude each other")
-    try:
-        together = Ensemble(best(run, top, trust, typed), how)
-    except ConfigError as error:
-        if error.field != "how":
-            raise
-        raise ConfigError("--how", error.value, error.allowed) from error
+    together = Ensemble(best(run, top, trust, typed), how)
     return together, {"member": None, "members": list(together.members), "how": together.how}
 
 

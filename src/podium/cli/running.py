@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from podium.cli.base import Fresh, Out, Quiet, RunPath, Trust, Words, app
+from podium.cli.words import WordsCommand
 
 if TYPE_CHECKING:
     from podium.training import Result
 
 
-@app.command()
+@app.command(cls=WordsCommand)
 def train(
     words: Words,
     out: Out = None,
@@ -34,7 +35,7 @@ def train(
     _finish(training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule), quiet, named=out is not None)
 
 
-@app.command()
+@app.command(cls=WordsCommand)
 def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = False) -> None:
     """Evolve a population while it learns: podium evolve cartpole ppo truncation "algo.lr=[1e-5,1e-2]"
 
@@ -47,7 +48,7 @@ def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = F
     _finish(training.evolve(*words, out=out, fresh=fresh, quiet=quiet), quiet, named=out is not None)
 
 
-@app.command()
+@app.command(cls=WordsCommand)
 def resume(
     run: RunPath,
     overrides: Annotated[
@@ -73,8 +74,9 @@ def resume(
 def _say_why_not(result: Result) -> None:
     """That a resumed run trained nothing, since its goal had been reached before, and how to go on."""
     from podium.store.run import config_of
+    from podium.training import ENDINGS
 
-    if result.reason in _ENDINGS:
+    if result.reason in ENDINGS:
         rule, goal = f"stop.{result.reason}", config_of(result.path)["stop"][result.reason]
         print(f"Nothing was trained: {rule}={goal} had been reached before, at step {result.step:,}.")
         print(f"Go on with:  podium resume {shlex.quote(str(result.path))} {rule}=null  (or more than {goal})")
@@ -88,6 +90,7 @@ def _finish(result: Result, quiet: bool, named: bool = True) -> None:
     from podium.guests.base import is_guest
     from podium.report import tables
     from podium.store.run import config_of
+    from podium.training import ENDINGS
 
     path = shlex.quote(str(result.path))
     if result.reason == "failed":
@@ -99,7 +102,7 @@ def _finish(result: Result, quiet: bool, named: bool = True) -> None:
     if result.reason == "interrupted":
         print(f"Stopped and saved at step {result.step:,}. Go on with:  podium resume {path}")
         return
-    title, next_ = f"{result.path}: {_ENDINGS[result.reason]}", [f"podium eval {path}", f"podium top {path}"]
+    title, next_ = f"{result.path}: {ENDINGS[result.reason]}", [f"podium eval {path}", f"podium top {path}"]
     if result.top and "front" in result.top[0]:
         title = f"{title}; the best of {len(result.top)} on the leaderboard"
         tables.show(tables.leaderboard(result.top, title).first(10))
@@ -125,9 +128,6 @@ def _show_schedule(run: Path) -> None:
     document = documents.lineage(run)
     title = f"\nschedule of the champion, member {document['champion']['id']}"
     tables.show(lineage_tables.Schedule(document["schedule"], title))
-
-
-_ENDINGS = {rule: f"stop.{rule} reached" for rule in ("steps", "seconds", "fitness", "generations")}
 
 
 def fail(message: str) -> NoReturn:

@@ -1,11 +1,10 @@
 """Configuration: sections are pydantic records, YAML and `key=value` only override them.
 
-What a user may write wrong is refused with the field, the value and what is allowed; an unknown key with its neighbour.
+What a user may write wrong is refused with the field, the value and what is allowed.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +39,15 @@ class Section(BaseModel):
 S = TypeVar("S", bound=Section)
 
 
+class UnknownSetting(PodiumError):
+    """A key that a section has no field for: where it stands, below `section`, and its value."""
+
+    def __init__(self, cls: type[BaseModel], path: Sequence[str], value: Any, section: str) -> None:
+        self.cls, self.path, self.value, self.section = cls, tuple(path), value, section
+        self.name = section + ".".join(path)
+        super().__init__(f"{self.name}: no such setting")
+
+
 def merge(*trees: Mapping[str, Any]) -> dict[str, Any]:
     """Nested dicts laid over each other, later ones on top. A gene's `{each: [...]}` is a value, not a section."""
     out: dict[str, Any] = {}
@@ -67,12 +75,36 @@ def _numbers(value: Any) -> Any:
     return value
 
 
-def parse(text: str, source: str) -> Any:
-    """YAML text as plain values; `source` names it in the error."""
+def parse(text: str, source: str, key: str = "") -> Any:
+    """YAML text as plain values; `source` names it in the error, `key` is the setting that it is the value of."""
     try:
-        return _numbers(yaml.safe_load(text))
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        if (double := next(_doubles(node, key, set()), None)) is not None:
+            where = "" if key else f" (lines {' and '.join(map(str, double[1]))})"
+            raise PodiumError(f"{source}: {double[0]} is given twice{where}; keep one of the two")
+        return None if node is None else _numbers(loader.construct_document(node))
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a date such as 2020-99-99
         raise PodiumError(f"{source}: not YAML: {' '.join(str(error).split())}") from error
+
+
+def _doubles(node: yaml.Node | None, key: str, seen: set[yaml.Node]) -> Iterator[tuple[str, list[int]]]:
+    """Name and lines of every key that a mapping holds twice, of which YAML would drop the first."""
+    if node in seen or not isinstance(node, yaml.CollectionNode):
+        return
+    seen.add(node)  # an alias may lead back to where it stands
+    if not isinstance(node, yaml.MappingNode):
+        for item in node.value:
+            yield from _doubles(item, key, seen)
+        return
+    lines: dict[tuple[str, str], int] = {}
+    for name, value in node.value:
+        full, line = f"{key}.{name.value}" if key else str(name.value), name.start_mark.line + 1
+        known = (name.tag, str(name.value))
+        if known in lines and name.value != "<<":  # of which there may be several, all of them merged in
+            yield full, [lines[known], line]
+        lines.setdefault(known, line)
+        yield from _doubles(value, full, seen)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -101,7 +133,7 @@ def override(word: str) -> dict[str, Any]:
     path = [name.strip() for name in key.split(".")]
     if not equals or not all(path):
         raise PodiumError(f"{word}: not a setting; write key=value, for example algo.lr=3e-4")
-    value = parse(text, word)
+    value = parse(text, word, ".".join(path))
     for name in reversed(path):
         value = {name: value}
     return selected(value)
@@ -135,13 +167,13 @@ def _refusal(cls: type[Section], failure: ValidationError, section: str) -> Podi
     error = min(failure.errors(), key=lambda e: e["type"] != "extra_forbidden")  # a misspelt key explains the rest
     path = [str(part) for part in error["loc"]]
     if error["type"] in ("extra_forbidden", "invalid_key"):
-        return _unknown(cls, path, section)
-    holder: type[BaseModel] | None = cls
+        return UnknownSetting(cls, path, error["input"], section)
+    within: type[BaseModel] | None = cls
     field: FieldInfo | None = None
     depth = 0
-    while holder is not None and depth < len(path):  # what is below the field is a place in its value: `net.hidden.1`
-        field = holder.model_fields.get(path[depth])
-        holder, depth = _section(field), depth + 1
+    while within is not None and depth < len(path):  # what is below the field is a place in its value: `net.hidden.1`
+        field = within.model_fields.get(path[depth])
+        within, depth = _section(field), depth + 1
     name = section + ".".join(path[:depth])
     if error["type"] == "missing" and depth == len(path):
         return PodiumError(f"{name}: missing; {allowed(field)}")
@@ -149,27 +181,22 @@ def _refusal(cls: type[Section], failure: ValidationError, section: str) -> Podi
     return ConfigError(name, error["input"], allowed(field) + many)
 
 
-def _unknown(cls: type[Section], path: list[str], section: str) -> PodiumError:
-    """A key that there is not: names its neighbour in the same section, or in any, or all keys of the section."""
-    parent: type[BaseModel] | None = cls
-    for name in path[:-1]:
-        parent = _section(parent.model_fields.get(name)) if parent is not None else None
-    beside = [".".join([*path[:-1], name]) for name in (parent.model_fields if parent is not None else ())]
-    anywhere = {name.rpartition(".")[2]: name for name in _names(cls)}
-    near = difflib.get_close_matches(".".join(path), beside, 1) or [
-        anywhere[name] for name in difflib.get_close_matches(path[-1], anywhere, 1, 0.8)
-    ]
-    hint = f"did you mean {section}{near[0]}?" if near else f"allowed: {', '.join(section + n for n in beside)}"
-    return PodiumError(f"{section}{'.'.join(path)}: no such setting; {hint}")
-
-
-def _names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:
+def names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Dotted name of every setting below a section."""
     for name, field in cls.model_fields.items():
         inner = _section(field)
         if inner is None:
             yield prefix + name
         else:
-            yield from _names(inner, f"{prefix}{name}.")
+            yield from names(inner, f"{prefix}{name}.")
+
+
+def holder(cls: type[BaseModel], path: Sequence[str]) -> type[BaseModel] | None:
+    """The section at `path` below another one, if there is one."""
+    found: type[BaseModel] | None = cls
+    for name in path:
+        found = _section(found.model_fields.get(name)) if found is not None else None
+    return found
 
 
 def _section(field: FieldInfo | None) -> type[BaseModel] | None:
@@ -214,7 +241,11 @@ def _words(kind: Any, limits: Sequence[Any] = ()) -> str:
         return f"a list{'' if parts[-1] is ... else f' of {len(parts)}'}, each {_words(parts[0])}"
     if origin is dict:
         return "a mapping of settings"
-    bounds = [f"{_BOUNDS[k]} {getattr(m, k):g}" for m in limits for k in _BOUNDS if hasattr(m, k)]
+    bounds = [f"{_BOUNDS[k]} {_figure(getattr(m, k))}" for m in limits for k in _BOUNDS if hasattr(m, k)]
     return _KINDS.get(kind, "a mapping of settings") + (
         f" of {' and '.join(bounds)}" if bounds and kind in (int, float) else ""
     )
+
+
+def _figure(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"

@@ -15,6 +15,8 @@ from podium.core.tree import Tree
 
 Generators = list[torch.Generator]
 """One CPU generator a member."""
+LARGEST_SEED = 2**63 - 1
+"""Of a run: what YAML, JSON, SQLite and NumPy all hold exactly as a whole number."""
 
 
 def generator(seed: int, *path: int | str) -> torch.Generator:

@@ -54,10 +54,9 @@ def check(run: Path, config: Mapping[str, Any], trust: bool = False, typed: Coll
         return
     known = _remembered()
     if strange := [f"{name} ({field})" for field, name in wanted if _key(name) not in known]:
-        raise Untrusted(
-            f"{run} wants to run code that you have started no run with: {', '.join(strange)}. If you trust whoever "
-            "made it, pass --trust (in Python: trust=True)"
-        )
+        said = f"{run} names code that you have started no run with: {', '.join(strange)}. It was not run"
+        rest = "If you trust whoever made the run, pass"
+        raise Untrusted(f"{said}. {rest} trust=True", f"{said}. {rest} --trust")
 
 
 def known(name: str) -> bool:

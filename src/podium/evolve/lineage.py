@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from podium.core.errors import CheckpointError, ConfigError, PodiumError
+from podium.core.errors import ArgumentError, CheckpointError, ConfigError, PodiumError
 from podium.store.ledger import Ledger
 from podium.store.records import Score
 
@@ -46,7 +46,7 @@ def lineage(ledger: Ledger, member: int | None = None, replayed: Sequence[Mappin
     if member is None:
         member = _champion(ledger, top)
     if member not in everyone:
-        raise ConfigError("--member", member, _ids(everyone))
+        raise ArgumentError("member", member, _ids(everyone))
     chain = _chain(ledger, everyone, member)
     scores = _by_member(ledger, chain)
     best = {row["id"]: row for row in top if row["id"] in chain}

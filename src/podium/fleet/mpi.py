@@ -16,14 +16,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from podium.core import machine
-from podium.core.errors import ConfigError, PodiumError
+from podium.core.errors import ConfigError, MissingExtra
 from podium.fleet import wire
 from podium.fleet.errors import NodeLost
 
 try:
     from mpi4py import MPI
 except ImportError as missing:
-    raise PodiumError("fleet=mpi needs MPI: pip install 'podium-rl[mpi]'") from missing
+    raise MissingExtra("mpi4py, which fleet=mpi needs,", "mpi") from missing
 
 __all__ = ["MPI", "WORLD"]
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from podium.core import machine
-from podium.core.errors import ConfigError, PodiumError
+from podium.core.errors import ConfigError, MissingExtra
 from podium.fleet import guard, wire
 from podium.fleet.errors import NodeLost
 from podium.fleet.folder import LONGEST, private
@@ -40,7 +40,7 @@ try:
     from ray._private.worker import global_worker
     from ray.exceptions import RayError
 except ImportError as missing:
-    raise PodiumError("fleet=ray needs Ray: pip install 'podium-rl[ray]'") from missing
+    raise MissingExtra("Ray, which fleet=ray needs,", "ray") from missing
 
 
 SESSION = 80

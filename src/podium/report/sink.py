@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from podium.core.errors import Stop
 from podium.report import heading
 from podium.report.console import Console
 from podium.report.tensorboard import Events
 from podium.store.run import Run
 
-OnReport = Callable[[dict[str, Any]], None]
-"""The user's hook: it is called with every report."""
+OnReport = Callable[[dict[str, Any]], bool | None]
+"""The user's hook: it is called with every report, and ends the run by False or by raising `Stop`."""
 
 
 class Sink:
@@ -22,6 +23,11 @@ class Sink:
     def __init__(self, console: Console, on_report: OnReport | None = None) -> None:
         self._console, self._on_report = console, on_report
         self._files: tuple[Run, Events] | None = None
+        self.stopped = False  # whether the hook has asked for the end
+
+    def or_stopped(self, interrupted: Callable[[], bool]) -> Callable[[], bool]:
+        """Whether the run is to end now: by a signal, or by the user's hook."""
+        return lambda: self.stopped or interrupted()
 
     def open(self, run: Run, offset: int) -> None:
         """Write to this run from now on; its event file goes on at `offset`."""
@@ -41,7 +47,10 @@ class Sink:
         if self._files is not None:
             self._files[1].scalars(report["step"], _scalars(report))
         if self._on_report is not None:
-            self._on_report(report)
+            try:
+                self.stopped |= self._on_report(report) is False
+            except Stop:
+                self.stopped = True
 
     def note(self, text: str) -> None:
         self._log(text)

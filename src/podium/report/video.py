@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from podium.core.errors import ConfigError, MissingExtra, PodiumError
+from podium.core.errors import ArgumentError, MissingExtra, PodiumError
 
 SUFFIXES = (".gif", ".mp4")
 
@@ -16,9 +16,9 @@ SUFFIXES = (".gif", ".mp4")
 def check(path: Path) -> None:
     """Refuse a file that no film can be written to, before anything is drawn."""
     if path.suffix.lower() not in SUFFIXES:
-        raise ConfigError("-o", str(path), f"a file that ends in {' or '.join(SUFFIXES)}")
+        raise ArgumentError("out", str(path), f"a file that ends in {' or '.join(SUFFIXES)}")
     if not path.absolute().parent.is_dir():
-        raise ConfigError("-o", str(path), "there is no such folder")
+        raise ArgumentError("out", str(path), "there is no such folder")
     _imageio()
 
 

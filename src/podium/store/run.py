@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from podium.core.errors import CheckpointError, ConfigError
+from podium.core.errors import ArgumentError, CheckpointError, PodiumError
 from podium.core.tree import Tree, clone
 from podium.store import files, run_config, tensors
 from podium.store.ledger import Ledger
@@ -47,17 +47,13 @@ class Run:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError("-o", str(path), f"the folder cannot be made ({error.strerror})") from error
-        lock = Lock(path / "lock")
-        try:
+            raise ArgumentError("out", str(path), f"the folder cannot be made ({error.strerror})") from error
+        with _locked(path) as lock:
             admit(path, fresh)
             _clear(path)
             files.write_atomic(path / "config.yaml", text, linked=True)
             _make_folders(path)
             return cls(path, config, lock)
-        except BaseException:
-            lock.release()
-            raise
 
     @classmethod
     def open(cls, path: Path, write: bool = False, config: dict[str, Any] | None = None, afresh: bool = False) -> Run:
@@ -68,8 +64,7 @@ class Run:
         config = config_of(path) if config is None else config
         if not write:
             return cls(path, config, None)
-        lock = Lock(path / "lock")
-        try:
+        with _locked(path) as lock:
             _make_folders(path)
             files.clean(path, linked=True)
             for folder in FOLDERS:
@@ -77,9 +72,6 @@ class Run:
             if afresh:
                 _put_aside(path)
             return cls(path, config, lock)
-        except BaseException:
-            lock.release()
-            raise
 
     def configure(self, config: dict[str, Any]) -> None:
         """Put another config in the place of the run's own."""
@@ -202,16 +194,53 @@ def next_name(stem: str, base: Path = Path("runs")) -> Path:
     return base / f"{stem}-{max(taken, default=0) + 1}"
 
 
+@contextmanager
+def _locked(path: Path) -> Iterator[Lock]:
+    """A run's lock, given back if its first files cannot be written."""
+    lock = None
+    try:
+        lock = Lock(path / "lock")
+        yield lock
+    except BaseException as error:
+        if lock is not None:
+            lock.release()
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
+        raise
+
+
+def _unwritable(path: Path, error: OSError) -> PodiumError:
+    return PodiumError(
+        f"{path}: the run's folder cannot be written ({error.strerror or error}); make it writable, or name another one"
+    )
+
+
 def admit(path: Path, fresh: bool) -> None:
     """Refuse a path that a new run may not use, before anything is touched."""
+    try:
+        _admit(path, fresh)
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise _unwritable(path, error) from error
+
+
+def _admit(path: Path, fresh: bool) -> None:
     if path.exists() and not path.is_dir():
-        raise ConfigError("-o", str(path), "it is a file; name a folder")
-    if not path.is_dir() or not any(p.name != "lock" and p.suffix != ".tmp" for p in path.iterdir()):
+        raise ArgumentError("out", str(path), "it is a file; name a folder")
+    if not path.is_dir():
+        above = next(parent for parent in path.absolute().parents if parent.exists())
+        if not os.access(above, os.W_OK):
+            raise PermissionError(errno.EACCES, f"no permission to write to {above}")
+        return
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    if not any(p.name != "lock" and p.suffix != ".tmp" for p in path.iterdir()):
         return
     if not fresh:
-        raise ConfigError("-o", str(path), "it is not empty; name another folder, or pass -D to start it afresh")
+        allowed = "it is not empty; name another folder, or pass {} to start it afresh"
+        raise ArgumentError("out", str(path), allowed.format("fresh=True"), allowed.format("-D"))
     if not any((path / name).is_file() for name in ("config.yaml", "ledger.sqlite")):
-        raise ConfigError("-o", str(path), "it holds files but no run, so -D will not touch it; name another folder")
+        allowed = "it holds files but no run, so {} will not touch it; name another folder"
+        raise ArgumentError("out", str(path), allowed.format("fresh=True"), allowed.format("-D"))
 
 
 def _make_folders(path: Path) -> None:
