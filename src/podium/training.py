@@ -12,7 +12,8 @@ from typing import Any
 from podium import entrants, lookup
 from podium import experiment as experiments
 from podium.compose import Word, compose, notes, own, said
-from podium.core import config, trust
+from podium.core import config
+from podium.core import trust as trusting
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
 from podium.envs.make import source_of
@@ -53,12 +54,15 @@ def train(
     quiet: bool = True,
     on_report: OnReport | None = None,
     schedule: str | Path | None = None,
+    trust: bool = False,
 ) -> Result:
     """Train as `podium train WORDS -o OUT` does; a dictionary of settings counts as a YAML file does.
 
     `on_report` is called with every report; if it returns False, or raises `podium.Stop`, the run is saved and ends.
-    `schedule` is a file that `podium lineage` printed: genes that change over time.
+    `schedule` is a file that `podium lineage` printed: genes that change over time. `trust` is for words that are the
+    settings of another run, which may name code: see `podium.load`.
     """
+    _check_trust(words, trust)
     settings = compose(words)
     if "evolve" in settings:
         raise PodiumError("evolve: these settings are for podium evolve; podium train has members that never meet")
@@ -78,8 +82,10 @@ def evolve(
     fresh: bool = False,
     quiet: bool = True,
     on_report: OnReport | None = None,
+    trust: bool = False,
 ) -> Result:
     """Evolve a population as `podium evolve WORDS -o OUT` does; arguments are those of `train`."""
+    _check_trust(words, trust)
     tree = compose(words)
     with job(tree.get("fleet")):
         experiment = settle(entrants.validate(entrants.complete(tree, said(words), own(words))))
@@ -87,6 +93,15 @@ def evolve(
         algos = "-".join(dict.fromkeys(kind.algo.name for kind in entrants.kinds(experiment)))
         path = Path(out) if out is not None else next_name(f"{experiment.env.id}-{algos}-{strategy}")
         return begin(experiment, path, fresh, quiet, on_report, notes(words, "evolve"))
+
+
+def _check_trust(words: Sequence[Word], trust: bool) -> None:
+    """A config.yaml in a run's folder may be a stranger's: code that it names is named on the command line, too."""
+    files = [Path(word) for word in words if isinstance(word, str | Path) and str(word).endswith((".yaml", ".yml"))]
+    typed = [word.partition("=")[2] or word for word in words if isinstance(word, str)]
+    for file in files:
+        if file.with_name("ledger.sqlite").exists():
+            trusting.check(file, config.read(file), trust, typed)
 
 
 def _no_other_values(schedule: Sequence[Mapping[str, Any]], said: Collection[str]) -> None:
@@ -106,7 +121,7 @@ def begin(
 ) -> Result:
     """A new run in the folder `path`; `notes` are said at its start."""
     admit(path, fresh)
-    trust.remember(experiment.model_dump(mode="json"))
+    trusting.remember(experiment.model_dump(mode="json"))
     dealt = seats(experiment)
     with (
         Interrupt() as interrupt,

@@ -28,15 +28,17 @@ def train(
         ),
     ] = None,
     quiet: Quiet = False,
+    trust: Trust = False,
 ) -> None:
     """Train agents beside each other: podium train cartpole ppo algo.lr=5e-4 train.members=8"""
     from podium import training
 
-    _finish(training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule), quiet, named=out is not None)
+    result = training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule, trust=trust)
+    _finish(result, quiet, named=out is not None)
 
 
 @app.command(cls=WordsCommand)
-def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = False) -> None:
+def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = False, trust: Trust = False) -> None:
     """Evolve a population while it learns: podium evolve cartpole ppo truncation "algo.lr=[1e-5,1e-2]"
 
     Strategies: tournament, the default, is asynchronous. In generations proceed
@@ -45,7 +47,8 @@ def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = F
     """
     from podium import training
 
-    _finish(training.evolve(*words, out=out, fresh=fresh, quiet=quiet), quiet, named=out is not None)
+    result = training.evolve(*words, out=out, fresh=fresh, quiet=quiet, trust=trust)
+    _finish(result, quiet, named=out is not None)
 
 
 @app.command(cls=WordsCommand)

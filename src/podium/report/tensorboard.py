@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from podium.store import files
+
 NAME = "events.out.tfevents.0.podium"
 
 
@@ -20,7 +22,7 @@ class Events:
     """The event file of a run folder. `truncate_at` is the `offset` a checkpoint recorded; 0 begins the file anew."""
 
     def __init__(self, folder: Path, truncate_at: int = 0) -> None:
-        self._file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT, 0o644)
+        self._file = files.open_file(folder / NAME, os.O_RDWR | os.O_CREAT, linked=True)
         self._offset = _boundary(self._file, truncate_at)
         os.ftruncate(self._file, self._offset)
         if self._offset == 0:

@@ -29,7 +29,7 @@ def folder(path: Path, linked: bool = False) -> Iterator[int]:
     try:
         here = os.open(path, flags)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) and path.is_symlink():
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
             raise _irregular(path) from error
         raise
     try:
@@ -149,5 +149,5 @@ def _write(file: int, part: Bytes) -> None:
 
 
 def _irregular(path: Path) -> CheckpointError:
-    what = "a link" if path.is_symlink() else "not a regular file"
-    return CheckpointError(f"{path} is {what}. Podium follows no links inside a run's folder: put a plain file there")
+    what = "a link" if path.is_symlink() else "neither a plain file nor a folder" if path.exists() else "not there"
+    return CheckpointError(f"{path} is {what}, and Podium uses only plain files and folders inside a run's folder")
