@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,9 +24,10 @@ def play(
     episodes: Annotated[int, typer.Option(min=1, help="Episodes to draw.")] = 1,
 ) -> None:
     """Draw an episode of the champion as a film."""
+    from podium.envs.film import draw_without_screen
     from podium.report import video
 
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # draw without a screen
+    draw_without_screen()
     path = out or Path(f"{run.resolve().name}.gif")
     video.check(path)
     from podium.agent import load
