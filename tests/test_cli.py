@@ -198,12 +198,12 @@ def test_play(run: Path, suffix: str, tmp_path: Path) -> None:
     assert frames[0].shape[-1] in (3, 4) and frames[0].shape[:2] == (400, 600)
     assert np.abs(frames[0].astype(int) - frames[-1].astype(int)).max() > 100  # it moves
     total = sum(1 for _ in load(run, worst).play(seed=3)) - 1
-    assert f"{total + 1} frames, return {total:.2f}" in out
+    assert len(frames) == total + 1 and f"{total + 1} frames, return {total:.2f}" in out
 
 
 def test_play_without_imageio_names_the_extra(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio.v2", None)
-    code, _, err = whole.command("play", run, "-o", tmp_path / "film.gif")
+    code, _, err = whole.command("play", run, "-o", tmp_path / "film.mp4")
     assert code == 2 and "podium-rl[render]" in err and not list(tmp_path.iterdir())
 
 

@@ -113,6 +113,11 @@ def test_lineage_draws(run: Path, form: tuple[str, ...], tmp_path: Path) -> None
         json.loads(out)
 
 
+def test_a_drawn_lineage_shows_all_members(run: Path, tmp_path: Path) -> None:
+    whole.command("lineage", run, "--plot", tmp_path / "a.svg")
+    assert "grey: 5 members of the run" in (tmp_path / "a.svg").read_text()
+
+
 def test_front_shows_the_best(many: Path, tmp_path: Path) -> None:
     code, out, err = whole.command("front", many, "--plot", tmp_path / "a.svg")
     assert (code, err) == (0, "")

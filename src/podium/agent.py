@@ -19,7 +19,7 @@ from podium.core.parts import Row
 from podium.core.streams import Streams
 from podium.core.trust import check as check_trust
 from podium.envs import make as envs
-from podium.envs.film import Film
+from podium.envs.film import OTHER, Film
 from podium.envs.settings import EnvSettings
 from podium.guests.base import Guest, is_guest
 from podium.settings import Experiment
@@ -218,7 +218,8 @@ def _film(env: EnvSettings) -> Film:
     except UnknownName as error:
         if env.source != "envpool":
             raise
-        raise PodiumError(f"{env.id}: EnvPool's envs cannot be drawn, and Gymnasium has none of this name") from error
+        said = f"{env.id}: EnvPool's envs cannot be drawn, and Gymnasium has none of this name"
+        raise PodiumError(f"{said}. {OTHER}") from error
 
 
 class Agent(Player):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import podium.core
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
-from podium.evolve.lineage import LIMIT, lineage, read_schedule, to_csv
+from podium.evolve.lineage import LIMIT, lineage, population, read_schedule, to_csv
 from podium.store import schema
 from podium.store.ledger import Ledger
 from podium.store.records import Member, Ranked, Score
@@ -58,6 +58,18 @@ def test_the_line_of_the_champion(ledger: Ledger) -> None:
     names = {"id", "parent", "generation", "born_step", "inherited", "origin", "genes", "fitness", "kind", "algo"}
     assert all(row.keys() == names for row in ancestors)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_the_population_is_on_the_clocks_of_its_lines(ledger: Ledger) -> None:
+    found = {row["id"]: row for row in population(ledger)}
+    assert list(found) == [0, 1, 2, 3, 4, 5] and found[5]["genes"] == {"lr": pytest.approx(0.6), "kl": None}
+    assert {id: (row["start"], row["end"]) for id, row in found.items()} == {
+        0: (0, 100), 1: (0, 500), 2: (0, 0), 3: (100, 350), 4: (200, 200), 5: (150, 250)
+    }  # fmt: skip
+    assert {id: row["scores"] for id, row in found.items()} == {
+        0: [(100, 5.0)], 1: [(100, 7.0), (200, 9.0)], 2: [], 3: [(100, 7.0), (150, 12.0), (250, 11.0)],
+        4: [(100, 5.0)], 5: [(150, 12.0), (200, 20.0), (250, 14.0)],
+    }  # fmt: skip
 
 
 def test_the_schedule_is_on_the_clock_of_the_line(ledger: Ledger) -> None:

@@ -97,6 +97,83 @@ def test_a_schedule_has_a_panel_for_every_gene_that_changes(drawn: list[Figure],
     assert figure.get_supxlabel() == "throughout: n 64"
 
 
+def crowd(count: int, fitness: float = 1.0) -> list[dict[str, Any]]:
+    """`count` members with genes and scores of their own, on the clock of the line."""
+    return [
+        {
+            "id": i,
+            "genes": {"lr": 10 ** (-4 + 3 * i / count), "n": 64, "kl": 0.02 if i % 2 else None},
+            "start": 300 * (i % 3),
+            "end": 300 * (i % 3) + 250,
+            "scores": [(300 * (i % 3) + 100 * k, fitness * i * k) for k in range(3)],
+        }
+        for i in range(count)
+    ]
+
+
+def test_the_population_stands_behind_the_line(drawn: list[Figure], tmp_path: Path) -> None:
+    late = {"id": 99, "genes": {"lr": 9.0}, "start": 5000, "end": 9000, "scores": [(5000, 1e9)]}  # after the line's end
+    alone = {"id": 98, "genes": {"lr": 0.5, "n": 32}, "start": 0, "end": 0, "scores": [(50, 7.0)]}
+    plots.schedule(LINEAGE, tmp_path / "a.png", {}, [*crowd(12), alone, late])
+    fitness, lr, n, kl = drawn[0].axes
+    assert [panel.get_ylabel() for panel in drawn[0].axes] == ["fitness", "lr", "n", "kl"]  # n varies among the others
+    assert fitness.get_title("right") == "grey: 13 members of the run" and drawn[0].get_supxlabel() == ""
+    (behind,) = fitness.collections
+    lines = [line.tolist() for line in behind.get_segments()]  # type: ignore[attr-defined]
+    assert len(lines) == 13 and lines[5] == [[600, 0], [700, 5], [800, 10]] and lines[12] == [[50, 7], [50, 7]]
+    assert behind.get_zorder() < min(line.get_zorder() for line in fitness.lines if line.get_color() == plots.BLUE)
+    assert fitness.get_ylim()[1] < 1000 and lr.get_ylim()[0] < 1.1e-4
+    (genes,) = kl.collections  # only those of whom it is on
+    spans = [span.tolist() for span in genes.get_segments()]  # type: ignore[attr-defined]
+    assert len(spans) == 6 and spans[0] == [[300, 0.02], [550, 0.02]]
+    assert n.patches[0].get_data().values.tolist() == [64, 64, 64]  # type: ignore[attr-defined]
+
+
+def test_genes_of_members_that_follow_a_schedule_are_not_drawn(drawn: list[Figure], tmp_path: Path) -> None:
+    """The ledger has those of step 0 only, and all members have the same."""
+    line = copy.deepcopy(LINEAGE)
+    line["schedule"][1]["event"] = line["schedule"][2]["event"] = "schedule"
+    plots.schedule(line, tmp_path / "a.png", {}, crowd(12))
+    assert [len(panel.collections) for panel in drawn[0].axes] == [1, 0, 0]
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_thousands_of_members_are_few_artists_in_a_small_file(suffix: str, drawn: list[Figure], tmp_path: Path) -> None:
+    plots.schedule(LINEAGE, tmp_path / f"a.{suffix}", {}, crowd(4000))
+    assert (tmp_path / f"a.{suffix}").stat().st_size < 500_000
+    assert all(len(panel.collections) == 1 and len(panel.get_children()) < 40 for panel in drawn[0].axes)
+
+
+SKEWED = {
+    "far below": ([-1e5, -3e4, -8e3, -900, -300, -150, -120, -110, -100], "symlog"),
+    "far above": ([1, 3, 10, 30, 100, 300, 1e3, 1e4, 1e5], "symlog"),
+    "both sides": ([-1e4, -100, -3, -1, 0, 1, 3, 100, 1e4], "symlog"),
+    "even": (list(range(-1200, -100, 100)), "linear"),
+    "most at the top": ([10, 20, 480, 500, 500, 500, 500, 500, 500], "linear"),
+    "all the same": ([5.0] * 9, "linear"),
+    "one far off": ([-1e6, *[500.0 + i for i in range(8)]], "linear"),  # a logarithm would not part the others
+    "few": ([1, 10, 1e5], "linear"),
+}
+
+
+@pytest.mark.parametrize("name", SKEWED)
+def test_what_is_skewed_is_drawn_by_its_logarithm(name: str, drawn: list[Figure], tmp_path: Path) -> None:
+    values, scale = SKEWED[name]
+    line = copy.deepcopy(LINEAGE)
+    line["scores"] = [{"step": 100 * i, "fitness": value, "id": 0} for i, value in enumerate(values)]
+    line["champion"]["fitness"] = values[-1]
+    plots.schedule(line, tmp_path / "a.png")
+    rows = [{"id": i, "front": i % 2, "objectives": {"a": v, "b": i}} for i, v in enumerate(values)]
+    plots.front(rows, ["a", "b"], tmp_path / "b.png")
+    fitness, (panel,) = drawn[0].axes[0], drawn[1].axes
+    assert (fitness.get_yscale(), panel.get_xscale(), panel.get_yscale()) == (scale, scale, "linear")
+    if scale == "symlog":
+        ticks = [label.get_text() for label in fitness.get_yticklabels()]
+        assert 2 < len(ticks) == len(set(ticks)) and not fitness.get_yticks(minor=True).size
+    assert fitness.get_ylim()[0] <= min(values) and fitness.get_ylim()[1] >= max(values)
+    assert apart(drawn[0]) and apart(drawn[1])
+
+
 @pytest.mark.parametrize("count", [1, 2, 40, 400])
 def test_ids_never_cover_each_other(count: int, drawn: list[Figure], tmp_path: Path) -> None:
     line = copy.deepcopy(LINEAGE)
@@ -154,6 +231,17 @@ def test_a_crowded_front_names_whom_it_can(drawn: list[Figure], tmp_path: Path) 
     rows = [{"id": 1000 + i, "front": 0, "objectives": {"a": i / 99, "b": 1 - i / 99}} for i in range(100)]
     plots.front(rows, ["a", "b"], tmp_path / "a.png")
     assert apart(drawn[0]) and {"1000", "1099"} <= set(texts(drawn[0].axes[0]))
+
+
+def test_names_are_sought_for_some_of_very_many(
+    drawn: list[Figure], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sought: list[int] = []
+    place = axes._place
+    monkeypatch.setattr(axes, "_place", lambda *a: (sought.append(len(a[4])), place(*a))[1])
+    rows = [{"id": i, "front": 0, "objectives": {"a": i / 999, "b": 1 - i / 999}} for i in range(1000)]
+    plots.front(rows, ["a", "b"], tmp_path / "a.png")
+    assert apart(drawn[0]) and len(sought) < 100 and {"0", "999"} <= set(texts(drawn[0].axes[0]))
 
 
 def test_members_that_are_near_each_other_are_named_off_their_points(drawn: list[Figure], tmp_path: Path) -> None:

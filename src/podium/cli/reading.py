@@ -151,7 +151,7 @@ def lineage(
         title = "\nschedule: from which step of its training on which genes held"
         tables.show(ancestry, lineage_tables.Schedule(document["schedule"], title))
     if plot is not None:
-        plots.schedule(document, plot, _scales(document["champion"]["algo"]))
+        plots.schedule(document, plot, _scales(document["champion"]["algo"]), documents.population(run))
         _drawn(plot, f"the lineage of member {document['champion']['id']}", as_json or as_csv)
 
 

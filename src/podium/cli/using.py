@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,9 +25,10 @@ def play(
     trust: Trust = False,
 ) -> None:
     """Draw an episode of the champion as a film."""
+    from podium.envs.film import draw_without_screen
     from podium.report import video
 
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # draw without a screen
+    draw_without_screen()
     path = out or Path(f"{run.resolve().name}.gif")
     video.check(path)
     from podium.agent import load

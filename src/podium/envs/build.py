@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +16,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.wrappers import TimeLimit
 
 from podium.core import imports
-from podium.core.errors import ConfigError, MissingExtra, UnknownName
+from podium.core.errors import ConfigError, MissingExtra, PodiumError, UnknownName
 from podium.core.parts import MASK
 
 EXTRAS = {"mujoco": "mujoco", "box2d": "box2d", "ale_py": "atari"}  # part of an entry point: the extra it needs
@@ -77,6 +79,18 @@ def _build(target: EnvSpec | Callable[..., Any], kwargs: dict[str, Any]) -> gym.
             if part in str(target.entry_point):
                 raise MissingExtra(extra, extra) from error
         raise ConfigError("env.id", target.id, str(error)) from error
+    except Exception as error:
+        if "mujoco" not in str(target.entry_point) or "mujoco" in sys.modules or "MUJOCO_GL" not in os.environ:
+            raise
+        reason = f"{type(error).__name__}: {error}"
+        raise PodiumError(f"{target.id} cannot be made: MuJoCo does not start ({reason}). {gl_hint()}") from error
+
+
+def gl_hint() -> str:
+    """How to choose what MuJoCo draws with."""
+    chosen = os.environ.get("MUJOCO_GL")
+    now = f"MUJOCO_GL is {chosen!r} here. " if chosen else ""
+    return f"{now}Without a display set MUJOCO_GL=egl (drivers of a GPU, or Mesa's) or MUJOCO_GL=osmesa (libOSMesa)."
 
 
 class Masked(gym.Wrapper[Any, Any, Any, Any]):

@@ -68,6 +68,28 @@ def lineage(ledger: Ledger, member: int | None = None, replayed: Sequence[Mappin
     }
 
 
+def population(ledger: Ledger) -> list[dict[str, Any]]:
+    """Every member on the clock of its lineage: what a picture of one line shows behind it.
+
+    id, genes  the member and the genes that it kept for life
+    start, end the steps behind its weights when it was born and when it was last heard of
+    scores     (step, fitness) of its evaluations; first that of its parent from which it was copied, if it is known
+    """
+    everyone = {row["id"]: row for row in ledger.members()}
+    scores = {
+        member: [(_clock(everyone[member], s["step"]), s["fitness"]) for s in found if s["fitness"] is not None]
+        for member, found in _by_member(ledger, everyone).items()
+    }
+    out = []
+    for id, row in everyone.items():
+        before = [score for score in scores.get(row["parent"], ()) if score[0] <= row["inherited"]]
+        ends = [row["inherited"], *(step for step, _ in scores[id])]
+        ends += [] if row["ended_step"] is None else [_clock(row, row["ended_step"])]
+        line = {"start": row["inherited"], "end": max(ends), "scores": [*before[-1:], *scores[id]]}
+        out.append({"id": id, "genes": row["genes"], **line})
+    return out
+
+
 def _champion(ledger: Ledger, top: list[dict[str, Any]]) -> int:
     if not top or top[0]["fitness"] is None:
         raise CheckpointError(f"{ledger.path}: no member has been evaluated yet, so there is no champion")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from podium.report import words
 
@@ -22,6 +22,10 @@ TURNS = (90, 45, 135, 270, 315, 225, 0, 180, 68, 112, 22, 158, 292, 248, 338, 20
 """Where a name may stand: points between it and its point, and degrees, best first."""
 REACH = 40
 """Points within which another point may be nearer to a name."""
+SQUEEZED = 0.15
+"""An axis is squeezed where its values use less than this share of it."""
+NAMES = 80
+"""Points at most that a name is sought for: of more, every so many-th."""
 
 
 def scale(panel: Axes, values: Sequence[float], name: str | None) -> None:
@@ -39,6 +43,48 @@ def scale(panel: Axes, values: Sequence[float], name: str | None) -> None:
         panel.locator_params(axis="y", nbins=4)
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:.8g}" if near else words.gene(float(value)))
         panel.margins(y=0.12)
+        if name in (None, "log"):
+            spread(panel, "y", values)
+
+
+def spread(panel: Axes, which: Literal["x", "y"], values: Iterable[float]) -> None:
+    """Make an axis logarithmic, to both sides of 0, where a linear one would squeeze half of the values together.
+
+    Where a logarithmic one would not tell them apart either, it stays linear.
+    """
+    found = sorted(value for value in values if math.isfinite(value))
+    sizes = sorted(abs(value) for value in found if value)
+    if len(found) < 4 or not sizes:
+        return
+    bend = 10.0 ** math.floor(math.log10(sizes[len(sizes) // 10]))  # linear below it
+
+    def place(value: float) -> float:
+        size = abs(value) / bend
+        return math.copysign(size if size < 1 else 1 + math.log10(size), value)
+
+    linear, bent = _balance(found), _balance([place(value) for value in found])
+    if linear >= SQUEEZED or bent < linear + 0.1:
+        return
+    getattr(panel, f"set_{which}scale")("symlog", linthresh=bend)
+    axis, marks = getattr(panel, f"{which}axis"), ticks(max(bend, sizes[0]), sizes[-1])
+    low, high = found[0] - 0.1 * abs(found[0]), found[-1] + 0.1 * abs(found[-1])
+    axis.set_ticks([m for m in (*(-m for m in reversed(marks)), 0.0, *marks) if low <= m <= high])
+    axis.set_ticks([], minor=True)
+    axis.set_major_formatter(number)
+
+
+def _balance(ordered: Sequence[float]) -> float:
+    """How well some numbers use their range: near 0 where half of them, or their median, are pressed together."""
+    low, high = ordered[0], ordered[-1]
+    if high == low:
+        return 1.0
+    first, middle, third = (ordered[len(ordered) * k // 4] for k in (1, 2, 3))
+    return min(third - first, 2 * (middle - low), 2 * (high - middle)) / (high - low)
+
+
+def number(value: float, _: object = None) -> str:
+    """A tick: -1,200, 0.25, 1e6."""
+    return f"{value:,g}".replace("e+0", "e").replace("e-0", "e-")
 
 
 def ticks(low: float, high: float) -> list[float]:
@@ -63,7 +109,8 @@ def label(panel: Axes, points: Sequence[Point], others: Sequence[tuple[float, fl
     dot = 4.3 * panel.figure.dpi / 72  # a marker and a little room
     taken: list[Box] = [(x - dot, y - dot, x + dot, y + dot) for x, y in seen]
     outline: Any = [withStroke(linewidth=2.5, foreground="white")]
-    for i in [*range(len(points))[:1], *range(len(points))[1:][-1:], *range(1, len(points) - 1)]:
+    between = range(1, len(points) - 1, max(1, len(points) // NAMES))
+    for i in [*range(len(points))[:1], *range(len(points))[1:][-1:], *between]:
         text = panel.annotate(points[i][2], points[i][:2], (0, 0), "data", "offset points")
         text.set(ha="center", va="center", fontsize=8, fontweight="bold", path_effects=outline, zorder=3)
         box = text.get_window_extent()
@@ -86,7 +133,9 @@ def _place(
     """Where a name of that `size` goes: offset in points, whether that needs a line, and all that it then takes."""
     (x, y), (width, height), point = seen[i], size, panel.figure.dpi / 72
     edge = panel.bbox
-    rivals = [box for j, box in enumerate(taken) if j != i]
+    reach = (REACH + GAPS[-1]) * point + width  # nothing beyond it can be covered
+    around = (x - reach, y - reach, x + reach, y + reach)
+    rivals = [box for j, box in enumerate(taken) if j != i and _overlap(box, around)]
     near = [other for other in seen if math.dist(other, (x, y)) < REACH * point + width]
     for gap in GAPS:
         for turn in TURNS:

@@ -26,6 +26,11 @@ def lineage(run: str | Path, member: int | None = None) -> dict[str, Any]:
     return lines.lineage(ledger, member, config_of(Path(run)).get("train", {}).get("schedule") or ())
 
 
+def population(run: str | Path) -> list[dict[str, Any]]:
+    """All members of a run, with genes and scores by the steps behind their weights; too long for a document."""
+    return lines.population(ledger_of(run))
+
+
 def front(run: str | Path) -> list[dict[str, Any]]:
     """The members of a run's leaderboard that no other surpasses in every objective, by the first objective."""
     return first_front(run, ledger_of(run).top())

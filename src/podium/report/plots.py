@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
+VECTORS = 2000
+"""Points that are drawn as such behind a line; more become a picture within the picture."""
 
 # Of Okabe and Ito (2008): apart for every kind of colour vision.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
@@ -52,47 +54,75 @@ def check(path: Path, field: str = "--plot") -> None:
         raise ConfigError(field, str(path), "there is no such folder")
 
 
-def schedule(lineage: Mapping[str, Any], path: Path, scales: Mapping[str, str] | None = None) -> None:
+def schedule(
+    lineage: Mapping[str, Any],
+    path: Path,
+    scales: Mapping[str, str] | None = None,
+    population: Sequence[Mapping[str, Any]] = (),
+) -> None:
     """Fitness along a lineage and, below it, every gene that changed, over the steps of training behind the weights.
 
-    A gene is drawn on its own scale, if `scales` names it.
+    A gene is drawn on its own scale, if `scales` names it. The `population` (id, genes, start, end, scores of each
+    member) is drawn faintly behind the line.
     """
     champion, entries = lineage["champion"], lineage["schedule"]
-    names = lineage_tables.changing(entries)
     end = max(champion["steps"], entries[-1]["step"], 1)
+    others = [member for member in population if member["start"] <= end]
+    replayed = any(entry["event"] == "schedule" for entry in entries)  # by all: the ledger has what they began with
+    names = _searched(entries, () if replayed else others)
     with _figure(path, 7.2, 2.7 + 1.1 * len(names)) as figure:
-        heights = [1.8, *[1.0] * len(names)]
-        panels = list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
-        for panel, name in zip(panels, ["fitness", *names], strict=True):
-            panel.set_xlim(0, end * 1.01)
-            panel.set_ylabel(name)
-            panel.grid(axis="y")
-            panel.tick_params(axis="x", bottom=panel is panels[-1])
-            for entry in entries[1:]:
-                panel.axvline(entry["step"], color=FAINT, linewidth=0.8, alpha=min(1, 50 / len(entries)), zorder=0)
-        _fitness(panels[0], lineage, end)
+        panels = _panels(figure, ["fitness", *names], entries, end)
+        _fitness(panels[0], lineage, end, others)
         for panel, name in zip(panels[1:], names, strict=True):
-            _gene(panel, name, [(e["step"], e["genes"].get(name)) for e in entries], end, (scales or {}).get(name))
+            lives = [(m["start"], m["end"], m["genes"].get(name)) for m in others if not replayed]
+            _gene(
+                panel, name, [(e["step"], e["genes"].get(name)) for e in entries], end, (scales or {}).get(name), lives
+            )
         figure.align_ylabels(panels)
         begun = lineage_tables.start(lineage)
         panels[-1].set_xlabel(f"steps after {begun}" if begun else "steps of training behind the weights")
         panels[-1].xaxis.set_major_formatter(_count)
         title = f"Lineage of member {champion['id']}, fitness {words.score(champion['fitness'])}"
         figure.suptitle(title, x=0.01, ha="left", fontsize=12, fontweight="bold")
-        if same := lineage_tables.throughout(entries):
+        if same := words.genes({n: value for n, value in entries[0]["genes"].items() if n not in names}):
             note = textwrap.fill(f"throughout: {same}", 110)
             figure.supxlabel(note, x=0.01, ha="left", fontsize=8, color=GREY)
 
 
-def _fitness(panel: Axes, lineage: Mapping[str, Any], end: int) -> None:
+def _panels(figure: Figure, names: Sequence[str], entries: Sequence[Mapping[str, Any]], end: int) -> list[Axes]:
+    """One panel below the other, the first one higher, with lines where another member of the line begins."""
+    heights = [1.8, *[1.0] * (len(names) - 1)]
+    panels = list(figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0])
+    for panel, name in zip(panels, names, strict=True):
+        panel.set_xlim(0, end * 1.01)
+        panel.set_ylabel(name)
+        panel.grid(axis="y")
+        panel.tick_params(axis="x", bottom=panel is panels[-1])
+        for entry in entries[1:]:
+            panel.axvline(entry["step"], color=FAINT, linewidth=0.8, alpha=min(1, 50 / len(entries)), zorder=0)
+    return panels
+
+
+def _searched(entries: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The genes that changed along a line, or that others have with other values than it began with."""
+    changed, first = lineage_tables.changing(entries), entries[0]["genes"]
+    varied = {n for m in others for n, v in m["genes"].items() if n in first and v != first[n]}
+    return [name for name in first if name in varied or name in changed] + [n for n in changed if n not in first]
+
+
+def _fitness(panel: Axes, lineage: Mapping[str, Any], end: int, others: Sequence[Mapping[str, Any]]) -> None:
     """The scores along the line, and on top the ids of its members where each begins, those that there is room for."""
     champion, scores = lineage["champion"], lineage["scores"]
     steps, values = [s["step"] for s in scores], [s["fitness"] for s in scores]
-    panel.plot(steps, values, "o-" if len(scores) < 150 else "-", color=GREY, linewidth=1, markersize=2.5)
+    _behind(panel, [member["scores"] for member in others], end)
+    panel.plot(steps, values, "o-" if len(scores) < 150 else "-", color=BLUE, linewidth=1.4, markersize=2.5)
     if champion["fitness"] is not None:
         panel.plot(champion["steps"], champion["fitness"], "o", color=RED, markersize=6, clip_on=False, zorder=5)
-    panel.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    panel.yaxis.set_major_formatter(axes.number)
+    axes.spread(panel, "y", [*values, *(value for m in others for step, value in m["scores"] if step <= end)])
     panel.set_title("members in line, by id", loc="left", fontsize=8, color=GREY, pad=13)
+    if len(others) > len(lineage["ancestors"]):
+        panel.set_title(f"grey: {len(others):,} members of the run", loc="right", fontsize=8, color=GREY, pad=13)
     free = end * 1.04
     for row in reversed(lineage["ancestors"]):
         where = min(row["inherited"], end * 0.985)
@@ -103,9 +133,34 @@ def _fitness(panel: Axes, lineage: Mapping[str, Any], end: int) -> None:
             free = where - end * 0.01
 
 
-def _gene(panel: Axes, name: str, points: Sequence[tuple[int, float | None]], end: int, scale: str | None) -> None:
-    """One gene as steps; grey where it is off."""
-    axes.scale(panel, [value for _, value in points if value is not None], scale)
+def _behind(panel: Axes, lines: Sequence[Sequence[tuple[float, float]]], end: int) -> None:
+    """Many lines as one faint artist; of many points a picture, so that the file does not grow with them."""
+    from matplotlib.collections import LineCollection
+
+    shown = [point for line in lines for point in line if point[0] <= end]
+    if not shown:
+        return
+    alpha = max(0.08, min(0.5, 3 / math.sqrt(len(lines))))
+    # A line of one point is a dot: its cap is round.
+    segments = [line if len(line) > 1 else [*line, *line] for line in lines if line]
+    drawn = LineCollection(segments, colors=GREY, linewidths=1.0, alpha=alpha, capstyle="round", zorder=1)
+    drawn.set_rasterized(len(shown) > VECTORS)
+    panel.add_collection(drawn, autolim=False)
+    panel.update_datalim(shown)
+
+
+def _gene(
+    panel: Axes,
+    name: str,
+    points: Sequence[tuple[int, float | None]],
+    end: int,
+    scale: str | None,
+    lives: Sequence[tuple[int, int, float | None]] = (),
+) -> None:
+    """One gene as steps; grey where it is off. Behind it, that of others as lines: from, to, value."""
+    known = [(begin, last, value) for begin, last, value in lives if value is not None]
+    axes.scale(panel, [value for _, value in points if value is not None] + [value for *_, value in known], scale)
+    _behind(panel, [[(begin, value), (max(last, begin), value)] for begin, last, value in known], end)
     edges = [*(step for step, _ in points), end]
     panel.stairs([math.nan if v is None else v for _, v in points], edges, baseline=None, color=BLUE, linewidth=1.8)
     for off, run in itertools.groupby(zip(points, itertools.pairwise(edges), strict=True), lambda p: p[0][1] is None):
@@ -158,6 +213,8 @@ def _pair(panel: Axes, rows: Sequence[Mapping[str, Any]], x: str, y: str, stairs
     panel.set(xlabel=_better(x), ylabel=_better(y))
     panel.margins(0.1)
     panel.locator_params(nbins=6 if stairs else 4)
+    axes.spread(panel, "x", [p[0] for p in points])
+    axes.spread(panel, "y", [p[1] for p in points])
     if stairs:  # what a point attains holds for all that is worse across: to its left where more is better
         rule = "steps-post" if x.startswith("-") else "steps-pre"
         panel.plot([p[0] for p in first], [p[1] for p in first], color=BLUE, linewidth=1.2, drawstyle=rule)
