@@ -86,6 +86,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     assert code == 2 and "cannot be written" in err and whole.files(tmp_path) == before
 
 
+def test_a_film_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podium.report.video.os.access", lambda *_: False)
+    said = whole.refused(tmp_path, "play", tmp_path, "-o", tmp_path / "a.gif")
+    assert "may not be written to" in said and str(tmp_path / "a.gif") in said
+
+
 def test_a_current_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ def check(path: Path) -> None:
         raise ArgumentError("out", str(path), f"a file that ends in {' or '.join(SUFFIXES)}")
     if not path.absolute().parent.is_dir():
         raise ArgumentError("out", str(path), "there is no such folder")
+    if not os.access(path.absolute().parent, os.W_OK):  # imageio would leave tracebacks behind
+        raise ArgumentError("out", str(path), "its folder may not be written to; name another one")
     _imageio()
 
 
