@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
@@ -84,6 +85,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
     before = whole.files(tmp_path)
     code, _, err = whole.command("train", *FAST, "-o", tmp_path / "third")
     assert code == 2 and "cannot be written" in err and whole.files(tmp_path) == before
+
+
+def test_a_film_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podium.report.video.os", SimpleNamespace(access=lambda *_: False, W_OK=os.W_OK))
+    said = whole.refused(tmp_path, "play", tmp_path, "-o", tmp_path / "a.gif")
+    assert "may not be written to" in said and str(tmp_path / "a.gif") in said
 
 
 def test_a_current_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

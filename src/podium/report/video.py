@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
+import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +25,8 @@ def check(path: Path) -> None:
         raise ArgumentError("out", str(path), f"a file that ends in {' or '.join(SUFFIXES)}")
     if not path.absolute().parent.is_dir():
         raise ArgumentError("out", str(path), "there is no such folder")
+    if not os.access(path.absolute().parent, os.W_OK):  # imageio would leave tracebacks behind
+        raise ArgumentError("out", str(path), "its folder may not be written to; name another one")
     if path.suffix.lower() == ".mp4":
         _imageio()
 
