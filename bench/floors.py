@@ -358,6 +358,13 @@ def unmoved(results: list[Result], floor: float, aim: float) -> Verdict:
     return Verdict(f"{more:.1f} MB more", more <= floor, more <= aim, said)
 
 
+def nothing_left(results: list[Result]) -> Verdict:
+    (r,) = results
+    good = not r["details"]
+    said = f"{r['cases']} cases: {r['orphans']} orphans, {r['unreadable']} folders that could not be used"
+    return Verdict(f"{len(r['details'])} faults", good, good, said)
+
+
 # ---- the promises
 
 
@@ -607,6 +614,15 @@ FLOORS = [
         "python bench/fleet.py fuzz",
         [fleet("fuzz")],
         lambda results: unmoved(results, 100, 10),
+    ),
+    Floor(
+        "signals",
+        "SIGKILL, SIGTERM, SIGHUP and SIGSTOP at 200 random moments: processes left after 5 s, runs that cannot go on",
+        "none",
+        "-",
+        "python bench/signals.py",
+        [Part("signals", lambda: json.loads(run(PYTHON, "bench/signals.py", timeout=10_800).splitlines()[-1]))],
+        nothing_left,
     ),
     Floor(
         "memory",

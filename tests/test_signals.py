@@ -126,21 +126,14 @@ def test_nothing_outlives_a_driver_that_is_killed(stopped: str, bench: Any, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fleet", [("train",), ("evolve", "tournament", "evolve.members=2", "fleet=processes")])
-def test_env_workers_that_are_stopped_end_with_their_parents(
-    fleet: tuple[str, ...], bench: Any, tmp_path: Path
-) -> None:
-    """All of them: workers of the driver, or workers of its nodes, and the nodes, too."""
-    run = tmp_path / "run"
-    command, *more = fleet
-    (tmp_path / "case").mkdir()
-    started = bench.Started(tmp_path / "case", (command, *ENVS, *more, "-o", str(run), "-q"))
+def test_env_workers_of_nodes_end_with_the_driver(bench: Any, tmp_path: Path) -> None:
+    """All are stopped, nodes and workers, but for those that watch over them."""
+    words = ("evolve", *ENVS, "tournament", "evolve.members=2", "fleet=processes", "fleet.pods=2")
+    started = bench.Started(tmp_path, (*words, "-o", str(tmp_path / "run"), "-q"))
     try:
-        _until(lambda: any((run / "members").glob("*.safetensors")) or _workers(bench, started.mark))
-        below = [pid for pid in bench.marked(started.mark) if pid != started.driver.pid]
-        assert _workers(bench, started.mark)
-        for pid in below:
-            if "read pid" not in bench.says(pid):
+        _until(lambda: len(_workers(bench, started.mark)) >= 2)
+        for pid in bench.marked(started.mark):
+            if pid != started.driver.pid and "read pid" not in bench.says(pid):
                 os.kill(pid, signal.SIGSTOP)
     finally:
         started.driver.kill()
@@ -165,10 +158,22 @@ def test_a_node_that_is_killed_while_it_starts_is_replaced(bench: Any, tmp_path:
         assert started.left() == []
 
 
+def test_the_moments_are_drawn_from_a_seed(bench: Any) -> None:
+    drawn = bench.cases(200, 0)
+    assert drawn == bench.cases(200, 0) != bench.cases(200, 1)
+    assert {(case.command, case.signal, case.target) for case in drawn[:16]} == {
+        (command, name, target)
+        for name in ("SIGKILL", "SIGTERM", "SIGHUP", "SIGSTOP")
+        for command, target in (*((c, "driver") for c in bench.COMMANDS), ("processes", "node"))
+    }
+
+
 @pytest.mark.slow
-def test_signals_at_random_moments(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "length_of", lambda command: 6.0)
-    assert bench.main(3, seed=5) == {"cases": 3, "orphans": 0, "unreadable": 0, "details": []}
+def test_signals_in_the_midst_of_runs(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [bench.Case("train", "SIGHUP", "driver", 0.8), bench.Case("processes", "SIGSTOP", "node", 0.6)]
+    monkeypatch.setattr(bench, "cases", lambda number, seed: few[:number])
+    monkeypatch.setattr(bench, "length_of", lambda command: 5.0)
+    assert bench.main(2) == {"cases": 2, "orphans": 0, "unreadable": 0, "details": []}
 
 
 def test_a_long_folder_for_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

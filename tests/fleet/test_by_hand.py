@@ -133,6 +133,20 @@ def test_on_loopback_without_keys_and_what_follows_its_end(tmp_path):
             nodes.one(0, "add").result()
 
 
+def test_a_second_signal_ends_a_node_in_the_middle_of_a_call(tmp_path):
+    served, where = start("fleet_nodes:Counter", f"ipc://{tmp_path}/node")
+    with by_hand.group([where]) as nodes:
+        with pytest.raises(RemoteError, match="KeyboardInterrupt: enough"):  # that is no signal
+            nodes.one(0, "leave", "KeyboardInterrupt").result()
+        nodes.one(0, "sleep", 60)
+        time.sleep(0.3)
+        for _ in range(2):
+            served.send_signal(signal.SIGHUP)
+            time.sleep(0.5)
+        served.communicate(timeout=5)
+        assert served.returncode not in (0, None)
+
+
 def test_a_node_that_is_killed_is_noticed(tmp_path):
     served, where = start("fleet_nodes:Counter", "tcp://127.0.0.1:*")
     with by_hand.group([where]) as nodes:

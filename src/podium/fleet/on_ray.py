@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import shutil
-import signal
 import socket as sockets
 import subprocess
 import sys
@@ -125,7 +124,7 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
         home: dict[str, Any] = {"address": "local", "num_cpus": room, "_node_ip_address": "127.0.0.1"}
         if len(os.fsencode(tempfile.gettempdir())) > LONGEST - SESSION:
             home["_temp_dir"] = "/tmp/ray"  # as Ray has it by default
-        with _alone(), _deaf():
+        with _alone():
             ray.init(include_dashboard=False, **home, **quiet)  # "local": whatever other cluster runs here
         _guards.append(_guard())
         return True
@@ -174,16 +173,6 @@ def _alone() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
-
-
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """What Ray starts does not hear SIGHUP: a terminal that closes must not end it before the driver has saved."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _reach(address: str) -> None:

@@ -88,7 +88,10 @@ def pack(value: Any) -> list[Frame]:
         if dtype not in known:
             raise WireError(f"wire: dtype {dtype} is not allowed; one of {', '.join(known)}")
         first = len(bodies) + 1
-        bodies.extend(body[at : at + FRAME] for at in range(0, len(body) or 1, FRAME))
+        if len(body) <= FRAME:
+            bodies.append(body)
+        else:
+            bodies.extend(body[at : at + FRAME] for at in range(0, len(body), FRAME))
         return msgspec.msgpack.Ext(code, _pack_leaf(_Leaf(dtype, tuple(shape), first)))
 
     try:
@@ -112,12 +115,15 @@ def unpack(frames: Sequence[Frame]) -> Any:
             raise WireError(f"wire: no such leaf ({code}, {found.dtype})")
         dtype: Any = known[found.dtype]
         size = math.prod(found.shape) * dtype.itemsize
-        last = found.frame + max(0, size - 1) // FRAME
-        mine = range(found.frame, last + 1)
-        if not 0 < found.frame <= last < len(frames) or not used.isdisjoint(mine):
+        first = last = found.frame
+        if size > FRAME:
+            last += (size - 1) // FRAME
+        if not 0 < first <= last < len(frames) or not used.isdisjoint(range(first, last + 1)):
             raise WireError(f"wire: no frame {last} in a message of {len(frames)}")
-        used.update(mine)
-        body = _joined([memoryview(frame).cast("B") for frame in frames[found.frame : last + 1]])
+        used.update(range(first, last + 1))
+        body = memoryview(frames[first]).cast("B")
+        if body.readonly or last > first:
+            body = _joined(frames[first : last + 1])  # nobody may write to those
         if min(found.shape, default=0) < 0 or size != len(body):
             raise WireError(f"wire: {len(body)} bytes are no {list(found.shape)} of {found.dtype}")
         if code == _ARRAY:
@@ -160,15 +166,11 @@ def limit(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.MAXMSGSIZE, FRAME + _ENVELOPE)
 
 
-def _joined(parts: Sequence[memoryview]) -> memoryview:
-    """The bytes of some frames, in memory that may be written to."""
-    if len(parts) == 1 and not parts[0].readonly:
-        return parts[0]
-    whole = bytearray(sum(map(len, parts)))
-    at = 0
-    for part in parts:
-        whole[at : at + len(part)] = part
-        at += len(part)
+def _joined(frames: Sequence[Frame]) -> memoryview:
+    """A copy of the bytes of some frames, in one piece."""
+    whole = bytearray()
+    for frame in frames:
+        whole += frame
     return memoryview(whole)
 
 
