@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Discrete
 
-from podium import entrants, lookup
+from podium import entrants, footprint, lookup
 from podium import experiment as experiments
 from podium.algos.base import proposed
 from podium.core import config, given, hyper, tree
@@ -39,6 +39,7 @@ def load(run: str | Path, member: int | None = None) -> Agent | GuestAgent:
             raise ConfigError("--member", member, f"this run has {', '.join(map(str, list(known)[:20]))}")
         chosen = folder.champion() if member is None else member
         experiment = next(e for i, e in enumerate(each) if entrants.name_of(each, i) == known[chosen])
+        footprint.fit_one(experiment)
         path = folder.snapshot_path(chosen)
         if not path.exists():
             why = "it has not been evaluated yet, it failed, or it left the leaderboard"

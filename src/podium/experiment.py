@@ -19,6 +19,7 @@ from podium.guests.base import Guest
 from podium.lookup import algorithm, dead, has_replay, spec_of
 from podium.replay import memory
 from podium.replay.replay import Replay
+from podium.roles.clock import Clock
 from podium.roles.collector import Collector
 from podium.roles.evaluator import Evaluator
 from podium.roles.guests import GuestPod
@@ -128,6 +129,7 @@ def build_pod(experiment: Experiment, first: int = 0, measures: Sequence[str] = 
         fresh=partial(_fresh, experiment),
         horizon=experiment.stop.steps if experiment.algo.anneal else None,
         episodes=experiment.eval.episodes,
+        clock=Clock(experiment.eval.seconds, experiment.stop.seconds),
         schedule=[(step.step, hyper.live(step.genes)) for step in experiment.train.schedule],
     )
 

@@ -95,7 +95,7 @@ def _resume(
         saved = _read(path, step)
     dealt = _seats(experiment, saved)
     with (
-        Interrupt() as interrupt,
+        Interrupt(at_once=True) as interrupt,
         Sink(console(experiment, quiet), on_report) as sink,
         closing(place(experiment, dealt, patient=True)) as pool,
     ):
@@ -103,6 +103,7 @@ def _resume(
         driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
         _load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)
+        interrupt.at_once = False
         with Run.open(path, write=True) as run, disk(run):
             if (run.config, checkpoint.found(run.path)) != (old, saved.found):
                 raise PodiumError(f"{run.path}: another process has just written to this run; try again")

@@ -99,7 +99,7 @@ def begin(
     admit(path, fresh)
     dealt = seats(experiment)
     with (
-        Interrupt() as interrupt,
+        Interrupt(at_once=True) as interrupt,
         Sink(console(experiment, quiet), on_report) as sink,
         closing(place(experiment, dealt)) as pool,
     ):
@@ -111,6 +111,7 @@ def begin(
                 run.ledger.event(0, 0.0, "start", start)
             sink.open(run, 0)
             driver = Driver(pool, orchestrator, plan(experiment), sink, interrupt.happened)
+            interrupt.at_once = False
             driver.checkpoint()
             return finish(driver, sink, experiment, notes)
 

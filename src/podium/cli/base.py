@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,6 +71,16 @@ def main() -> None:
         text = str(error) if lines else " ".join(str(error).split())
         print(f"podium: error: {text}", file=sys.stderr)
         sys.exit(2)
+
+
+@contextmanager
+def ended_by(signals: type[KeyboardInterrupt], what: str) -> Iterator[None]:
+    """Turn Ctrl-C, which would be "Aborted!", into one line that says so, and the exit code that shells expect."""
+    try:
+        yield
+    except signals as error:
+        print(f"podium: {what}", file=sys.stderr)
+        raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from error
 
 
 def _version(wanted: bool) -> None:

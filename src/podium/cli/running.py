@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from podium.cli.base import Fresh, Out, Quiet, RunPath, Words, app
+from podium.cli.base import Fresh, Out, Quiet, RunPath, Words, app, ended_by
+from podium.core.interrupt import Ended
 
 if TYPE_CHECKING:
     from podium.training import Result
+
+
+_BEFORE = "stopped before training had begun; nothing was saved"
 
 
 @app.command()
@@ -31,7 +35,9 @@ def train(
     """Train agents beside each other: podium train cartpole ppo algo.lr=5e-4 train.members=8"""
     from podium import training
 
-    _finish(training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule), quiet, named=out is not None)
+    with ended_by(Ended, _BEFORE):
+        result = training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule)
+    _finish(result, quiet, named=out is not None)
 
 
 @app.command()
@@ -44,7 +50,9 @@ def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = F
     """
     from podium import training
 
-    _finish(training.evolve(*words, out=out, fresh=fresh, quiet=quiet), quiet, named=out is not None)
+    with ended_by(Ended, _BEFORE):
+        result = training.evolve(*words, out=out, fresh=fresh, quiet=quiet)
+    _finish(result, quiet, named=out is not None)
 
 
 @app.command()
@@ -63,7 +71,8 @@ def resume(
     from podium.store import checkpoint
 
     before = step if step is not None else max(map(checkpoint.step_of, checkpoint.found(run)), default=0)
-    result = resuming.resume(run, *(overrides or ()), step=step, quiet=quiet)
+    with ended_by(Ended, "stopped before the run went on; it is as it was"):
+        result = resuming.resume(run, *(overrides or ()), step=step, quiet=quiet)
     if result.step == before and not quiet:
         _say_why_not(result)
     _finish(result, quiet)

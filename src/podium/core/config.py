@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from podium.core.errors import ConfigError, PodiumError
 
@@ -34,7 +35,22 @@ class Section(BaseModel):
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, bool) and not {bool, Any} & {field.annotation, *get_args(field.annotation)}:
             raise ValueError("not a number")
+        if _section(field) is None and _beyond(value):
+            raise PydanticCustomError("beyond", "beyond 64 bits")
         return value
+
+
+SHOWN = 80
+"""Characters of a value that a message repeats."""
+LARGEST = 2**63 - 1
+"""No whole number may be larger: tensors, files and messages hold 64 bits."""
+
+
+def _beyond(value: Any) -> bool:
+    """Whether there is a whole number in a setting that 64 bits do not hold."""
+    if isinstance(value, list | tuple | dict):
+        return any(map(_beyond, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and abs(value) > LARGEST
 
 
 S = TypeVar("S", bound=Section)
@@ -145,8 +161,15 @@ def _refusal(cls: type[Section], failure: ValidationError, section: str) -> Podi
     name = section + ".".join(path[:depth])
     if error["type"] == "missing" and depth == len(path):
         return PodiumError(f"{name}: missing; {allowed(field)}")
+    if error["type"] == "beyond":
+        return PodiumError(f"{name} is too large: whole numbers must be less than 2^63, got {_short(error['input'])}")
     many = "; only a gene takes a range" if isinstance(error["input"], list | dict) and _is_number(field) else ""
     return ConfigError(name, error["input"], allowed(field) + many)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _unknown(cls: type[Section], path: list[str], section: str) -> PodiumError:
