@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -167,8 +168,9 @@ def _without_other(file: Layer, name: str) -> Layer:
     return source, {key: value for key, value in tree.items() if key != "algo"} if other else tree
 
 
+@cache
 def presets() -> dict[str, Layer]:
-    """Name -> (group, tree) of every preset."""
+    """Name -> (group, tree) of every preset. Not to be changed: they are read once, as YAML is slow."""
     found = {}
     for group in GROUPS:
         folder = resources.files("podium") / "presets" / group

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -120,7 +121,7 @@ class Load:
         if self.known is not None:
             return self.known
         sides = [self.seen + self.replays * self.numbers, *self.kind.net.hidden, self.outputs]
-        weights = sum((a + 1) * b for a, b in zip(sides, sides[1:], strict=False)) * self.towers
+        weights = sum((a + 1) * b for a, b in pairwise(sides)) * self.towers
         for layers, planes in self.images:
             weights += sum(f * k * k * plane[0] for (f, k, _), plane in zip(layers, planes, strict=False))
             weights += prod(planes[-1]) * self.kind.net.features
@@ -164,7 +165,9 @@ class Load:
 
     @property
     def towers(self) -> int:
-        return self.kind.critic.count + 1 if self.replays else 2
+        """Networks of a member: critics, and a policy unless actions are chosen by value."""
+        by_value = hasattr(self.kind.algo, "distribution")
+        return self.kind.critic.count + (not by_value) if self.replays else 2
 
     @property
     def outputs(self) -> int:
@@ -187,6 +190,8 @@ class Load:
     def values(self, name: str) -> list[int]:
         """A setting, or the sizes in it, where the kind has it."""
         section, field = SIZES[name]
+        if (section == "net" and self.kind.net.module is not None) or (section == "critic" and not self.replays):
+            return []
         found = getattr(getattr(self.kind, section), field, None)
         if name == "net.conv":
             return [filters for filters, _, _ in found or ()]
@@ -203,7 +208,7 @@ class Load:
         """The same with another size; one of the networks makes what was measured void."""
         section, field = SIZES[name]
         part = getattr(self.kind, section).model_copy(update={field: value})
-        known = None if name.startswith(("net.", "critic.")) else self.known
+        known = None if section in ("net", "critic") and self.kind.net.module is None else self.known
         return replace(self, kind=self.kind.model_copy(update={section: part}), known=known)
 
 

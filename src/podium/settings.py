@@ -43,7 +43,6 @@ class EvalSettings(Section):
         description="an episode that lasts longer is cut and counts as it stands; what is left of it may be the next",
     )
 
-
     seconds: float | None = Field(
         300.0,
         gt=0,

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podium.cli.base import BestOf, EnvId, Json, MemberId, Plot, RunPath, Seed, app, ledger_of, print_json
+from podium.cli.base import (
+    BestOf,
+    EnvId,
+    Json,
+    MemberId,
+    Plot,
+    RunPath,
+    Seed,
+    app,
+    counter,
+    ended_by,
+    ledger_of,
+    print_json,
+)
 from podium.core.errors import ConfigError, PodiumError
 
 if TYPE_CHECKING:
@@ -33,9 +46,10 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Evaluate the champion's best snapshot, or the best members together, with the most likely actions."""
-    who, about = _alone(run, member, how) if ensemble is None else _together(run, member, ensemble, how)
-    row = about | {"steps": who.step, "env": env or who.env, "episodes": episodes, "max_steps": who.max_steps}
-    row |= _statistics(who.evaluate(episodes, env, seed).tolist())
+    with ended_by(KeyboardInterrupt, "the evaluation was stopped before its end"), counter() as progress:
+        who, about = _alone(run, member, how) if ensemble is None else _together(run, member, ensemble, how)
+        row = about | {"steps": who.step, "env": env or who.env, "episodes": episodes, "max_steps": who.max_steps}
+        row |= _statistics(who.evaluate(episodes, env, seed, progress).tolist())
     if as_json:
         print_json(row)
     else:

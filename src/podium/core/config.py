@@ -6,6 +6,7 @@ What a user may write wrong is refused with the field, the value and what is all
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +41,8 @@ class Section(BaseModel):
         return value
 
 
+DEEPEST = 20
+"""Names in a setting, which has two or three; those of env.kwargs may have more."""
 SHOWN = 80
 """Characters of a value that a message repeats."""
 LARGEST = 2**63 - 1
@@ -69,25 +72,31 @@ def merge(*trees: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+MOST = 1_000_000
+"""Values that a file or setting may hold."""
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
-def _numbers(value: Any) -> Any:
+def _numbers(value: Any, count: Iterator[int]) -> Any:
     """YAML 1.1 reads `1e-3` and `2e6` as words; here they are numbers."""
+    if next(count) > MOST:  # a few lines of aliases to aliases are enough
+        raise ValueError(f"more than {MOST:,} values")
     if isinstance(value, str) and _FLOAT.fullmatch(value):
         return float(value)
     if isinstance(value, list):
-        return [_numbers(v) for v in value]
+        return [_numbers(v, count) for v in value]
     if isinstance(value, dict):
-        return {k: _numbers(v) for k, v in value.items()}
+        return {k: _numbers(v, count) for k, v in value.items()}
     return value
 
 
 def parse(text: str, source: str) -> Any:
     """YAML text as plain values; `source` names it in the error."""
     try:
-        return _numbers(yaml.safe_load(text))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a date such as 2020-99-99
+        return _numbers(yaml.safe_load(text), itertools.count())
+    except RecursionError as error:
+        raise PodiumError(f"{_short(source)}: not YAML: nested too deeply; settings are a few levels deep") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2020-99-99
         raise PodiumError(f"{source}: not YAML: {' '.join(str(error).split())}") from error
 
 
@@ -117,6 +126,8 @@ def override(word: str) -> dict[str, Any]:
     path = [name.strip() for name in key.split(".")]
     if not equals or not all(path):
         raise PodiumError(f"{word}: not a setting; write key=value, for example algo.lr=3e-4")
+    if len(path) > DEEPEST:
+        raise PodiumError(f"{word[:SHOWN]}...: a setting has at most {DEEPEST} names with dots between them")
     value = parse(text, word)
     for name in reversed(path):
         value = {name: value}

@@ -34,7 +34,9 @@ class EnvSettings(Section):
     kwargs: dict[str, Any] = Field(default_factory=dict)
     measures: tuple[str, ...] = Field((), description="keys of Gymnasium's info; means over an episode, as objectives")
     workers: int | None = Field(None, ge=1, description="processes of `source=workers`; null: one a core")
-    timeout: float = Field(60.0, gt=0, le=1e6, description="seconds of one call of an env in a worker; then it is built anew")
+    timeout: float = Field(
+        60.0, gt=0, le=1e6, description="seconds of one call of an env in a worker; then it is built anew"
+    )
     max_failures: int = Field(
         5, ge=1, description="of one env in a worker, without a whole episode in between, that end the run"
     )

@@ -114,9 +114,10 @@ class Population:
                 continue
             objectives = dict(zip(self.objectives, means[i], strict=True)) if self.objectives else {}
             mean = statistics.fmean(returns)
-            if not all(map(math.isfinite, [mean, *objectives.values()])):
+            measured_all = {"return": mean, **objectives}
+            if odd := [name for name, value in measured_all.items() if not math.isfinite(value)]:
                 if strict:
-                    self.fail(pod, index, f"the return of its evaluation was {mean}")
+                    self.fail(pod, index, f"the {odd[0]} of its evaluation was {measured_all[odd[0]]}")
                 continue
             scores.append(Score(row.member, outcome.steps, outcome.seconds, returns, objectives=objectives, cost=cost))
             self._take_in(row, returns, mean, objectives, outcome.task.again)

@@ -26,14 +26,11 @@ class Clock:
         stop = math.inf if self.stop is None else max(self.stop - now, LEAST, LAST * self.stop)
         return min(evaluation, stop), stop < evaluation
 
-    def note(self, ended: int, episodes: int, counts: bool) -> str:
+    def note(self, ended: int, episodes: int, by_stop: bool, counts: bool) -> str:
         """What the log says of an evaluation that was cut when so many of its episodes had ended."""
-        left = f"{ended} of {episodes} episodes had ended"
-        if not counts:
-            return f"an evaluation was left out, since stop.seconds={self.stop:g} was reached: {left}"
-        limits = {"eval.seconds": self.evaluation, "stop.seconds": self.stop}
-        said = " and ".join(f"{name}={value:g}" for name, value in limits.items() if value is not None)
-        return f"an evaluation was cut by {said}: {left}, the others count as they stand"
+        limit = f"stop.seconds={self.stop:g}" if by_stop else f"eval.seconds={self.evaluation:g}"
+        rest = "the others count as they stand" if counts else "it does not count"
+        return f"evaluation was cut by {limit}: {ended} of {episodes} episodes had ended; {rest}"
 
 
 NO_LIMITS = Clock(None, None)

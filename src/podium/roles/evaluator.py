@@ -22,6 +22,10 @@ Act = Callable[[Tensor], Tensor]
 """`[R, E, *O]` -> actions `[R, E, ...]`"""
 
 
+Progress = Callable[[int, int], None]
+"""Is told how many episodes have ended, of how many."""
+
+
 class Interrupted(Exception):
     """An evaluation was asked to stop before it was done."""
 
@@ -63,10 +67,12 @@ class Evaluator:
         episodes: int,
         stop: Callable[[], bool] = lambda: False,
         seconds: float = math.inf,
+        progress: Progress | None = None,
     ) -> Evaluation:
         """Episodes of R policies; `names` seed their envs. Raises Interrupted as soon as `stop` says so.
 
         After `seconds` it is cut: episodes count as they stand, and of those that had not begun the length is NaN.
+        `progress` is called at every step.
         """
         ends, self.cut = time.perf_counter() + seconds, None
         envs = max(n for n in range(1, min(self._envs, episodes) + 1) if episodes % n == 0)
@@ -86,6 +92,8 @@ class Evaluator:
             else:
                 full = tally.add(step, action, self._max_steps)
             obs = step.obs
+            if progress is not None:
+                progress(int(tally.count.sum()), len(names) * episodes)
         return Evaluation(tally.returns.flatten(1), tally.lengths.flatten(1), tally.objectives.flatten(1, 2))
 
     def _env(self, members: int, envs: int) -> VecEnv:

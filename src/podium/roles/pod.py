@@ -104,7 +104,7 @@ class Pod:
         So is one that stop.seconds cuts, unless it is the first: a run should have a score.
         """
         report = self.train(task.updates, lambda: self._clock.over(seconds())) if task.updates else {}
-        evaluation, members, late = None, None, False
+        evaluation, members, late, by_stop = None, None, False, False
         if task.rows:
             limit, by_stop = self._clock.left(seconds())
             with suppress(Interrupted):
@@ -123,17 +123,17 @@ class Pod:
             evaluation,
             members,
             self.ids.tolist(),
-            [*notes(self.collector.env), *self.evaluator.notes(), *self._cut_short(late)],
+            [*notes(self.collector.env), *self.evaluator.notes(), *self._cut_short(by_stop, late)],
             reasons=[self._why.get(row, WITHIN) if bad else None for row, bad in enumerate(self.failed.tolist())],
             late=late,
         )
 
-    def _cut_short(self, late: bool) -> list[str]:
+    def _cut_short(self, by_stop: bool, late: bool) -> list[str]:
         """That an evaluation was cut, the first time that one is."""
         if self.evaluator.cut is None or self._said_cut:
             return []
         self._said_cut = True
-        return [self._clock.note(*self.evaluator.cut, counts=not late)]
+        return [self._clock.note(*self.evaluator.cut, by_stop, counts=not late)]
 
     def broken(self, task: Task, seconds: float, error: str) -> Outcome:
         """What comes of a task in which an env, or anything else, raised: all members failed, all episodes end.

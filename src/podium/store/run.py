@@ -190,7 +190,9 @@ def config_of(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{file}: missing, so this folder is not a run") from error
     except OSError as error:
         raise CheckpointError(f"{file}: cannot be read ({error.strerror})") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise CheckpointError(f"{file}: not YAML: nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise CheckpointError(f"{file}: not YAML ({' '.join(str(error).split())})") from error
     if not isinstance(config, dict):
         raise CheckpointError(f"{file}: not a mapping of settings")
