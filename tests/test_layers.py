@@ -23,6 +23,7 @@ ORDER = """
     placing
     pod_node
     entrants
+    footprint
     experiment
     checks
     compose recovery

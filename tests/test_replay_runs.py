@@ -233,7 +233,12 @@ def test_a_nan_fails_its_own_member_and_no_other(name: str, what: str, tmp_path:
     mine = (*words(name)[1:], "env=whole:Faulty", "train.members=3", "algo.lr=1e-3", "stop.steps=512")
     podium.train(*mine, out=tmp_path / "sound")
     podium.train(*mine, "env.kwargs.row=1", f"env.kwargs.what={what}", out=tmp_path / "ill")
-    assert [row["status"] for row in whole.members(tmp_path / "ill")] == ["finished", "failed", "finished"]
+    members = whole.members(tmp_path / "ill")
+    assert [row["status"] for row in members] == ["finished", "failed", "finished"]
+    came = (
+        "the reward of env 0 was nan (step 1" if what == "reward" else "the observation of env 0 was nan (at the start"
+    )
+    assert members[1]["reason"] == f"{came} of the rollout)"
     sound, ill = latest(tmp_path / "sound"), latest(tmp_path / "ill")
     assert ill["slot"]["failed"].tolist() == [False, True, False]
     for row in (0, 2):
@@ -247,6 +252,7 @@ def test_an_infinite_reward_fails_its_member_though_no_gradient_shows_it(tmp_pat
     mine = (*words("dqn")[1:], "env=whole:Faulty", "train.members=2", "stop.steps=512", "replay.prioritised=true")
     podium.train(*mine, "env.kwargs={row: 1, what: reward, value: .inf}", out=tmp_path / "run")
     assert latest(tmp_path / "run")["slot"]["failed"].tolist() == [False, True]
+    assert whole.members(tmp_path / "run")[1]["reason"] == "the reward of env 0 was inf (step 1 of the rollout)"
 
 
 def test_who_does_not_learn_yet_keeps_the_priorities_of_new_steps() -> None:

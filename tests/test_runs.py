@@ -378,8 +378,10 @@ def test_a_nan_fails_its_own_member_and_no_other(algo: str, what: str, tmp_path:
     rows = whole.members(tmp_path / "ill")
     assert [row["status"] for row in rows] == ["finished", "failed", "finished"]
     assert 39 * 8 < rows[1]["ended_step"] <= 39 * 8 + 16 * 8 + 8  # at the first update that saw it
-    assert "not finite" in rows[1]["reason"]
-    assert (tmp_path / "ill/log.txt").read_text().count("member 1 failed") == 1
+    seen = "observation" if what == "obs" else "reward"
+    assert rows[1]["reason"] == f"the {seen} of env 0 was nan (step 8 of the rollout)"  # the 40th, 16 a rollout
+    told = f"member 1 failed at step {rows[1]['ended_step']:,}: {rows[1]['reason']}"
+    assert (tmp_path / "ill/log.txt").read_text().count(told) == 1
 
     def others(run: Path) -> dict[str, Any]:
         state, _ = checkpoint.read(checkpoint.found(run)[0])

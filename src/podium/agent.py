@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Discrete
 
-from podium import entrants, lookup
+from podium import entrants, footprint, lookup
 from podium import experiment as experiments
 from podium.algos.base import proposed
 from podium.core import config, given, hyper, tree
@@ -22,6 +22,7 @@ from podium.envs import make as envs
 from podium.envs.film import OTHER, Film
 from podium.envs.settings import EnvSettings
 from podium.guests.base import Guest, is_guest
+from podium.roles.evaluator import Progress
 from podium.settings import Experiment
 from podium.store import tensors
 from podium.store.run import Run
@@ -51,6 +52,7 @@ def load(
         if known[chosen] not in kinds:
             raise CheckpointError(f"{run}: member {chosen} is of kind {known[chosen]}, which its settings do not know")
         experiment = kinds[known[chosen]]
+        footprint.fit_one(experiment)
         path = folder.snapshot_path(chosen)
         if not path.exists():
             why = "it has not been evaluated yet, it failed, or it left the leaderboard"
@@ -81,8 +83,10 @@ class GuestAgent:
         guest.load(tree.map(lambda leaf: leaf[0], self._learnt))
         return guest
 
-    def evaluate(self, episodes: int = 100, env: str | None = None, seed: int = 0) -> Array:
-        """Returns of whole episodes, `[episodes]`, as the guest itself measures them."""
+    def evaluate(
+        self, episodes: int = 100, env: str | None = None, seed: int = 0, progress: Progress | None = None
+    ) -> Array:
+        """Returns of whole episodes, `[episodes]`, as the guest itself measures them; it tells of no progress."""
         update = {"env": self._experiment.env.model_copy(update={"id": env or self.env}), "seed": seed}
         found = self._build(self._experiment.model_copy(update=update)).evaluate(episodes)
         return np.asarray(found["return"] if isinstance(found, Mapping) else found)
@@ -128,8 +132,12 @@ class Player:
             return action
         return int(action[0]) if isinstance(self.action_space, Discrete) else action[0]
 
-    def evaluate(self, episodes: int = 100, env: str | None = None, seed: int = 0) -> Array:
+    def evaluate(
+        self, episodes: int = 100, env: str | None = None, seed: int = 0, progress: Progress | None = None
+    ) -> Array:
         """Returns of episodes with the most likely actions, `[episodes]`; whole ones, up to `max_steps`.
+
+        `progress` is told at every step how many episodes have ended, of how many.
 
         In the run's own env, or in `env`, a Gymnasium id with the same spaces, stepped by Gymnasium itself; a game of
         Atari is shown as the run's own was.
@@ -138,7 +146,7 @@ class Player:
             raise ArgumentError("episodes", episodes, "a whole number of at least 1")
         evaluator = experiments.build_evaluator(self._world(env), seed, episodes)
         try:
-            done = evaluator.evaluate(self._choose, [self._name], episodes)
+            done = evaluator.evaluate(self._choose, [self._name], episodes, progress=progress)
         finally:
             evaluator.close()
         return np.asarray(done.returns[0].cpu().numpy())

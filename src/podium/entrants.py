@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from podium import checks, lookup, naming
+from podium import checks, footprint, lookup, naming
 from podium import experiment as experiments
 from podium.compose import KIND
 from podium.core import config, hyper, machine
@@ -108,17 +108,19 @@ def _share(evolve: EvolveSettings, i: int) -> int:
 def validate(tree: dict[str, Any], trains: bool = True) -> Experiment:
     """A complete experiment, or the first thing that is wrong with it. Touches no file and starts nothing.
 
-    What only `trains` says: whether its replays fit into this machine's memory.
+    What only `trains` says: whether it fits into this machine's memory.
     """
     experiment = checks.record(tree)
     if isinstance(experiment, Evolution):
         _check(experiment)
         if trains:
             checks.fit_replays(kinds(experiment))
+            footprint.fit(experiment, kinds(experiment))
         return _whole(experiment)
     checks.check(experiment)
     if trains:
         checks.fit_replays([experiment])
+        footprint.fit(experiment, [experiment])
     if experiment.stop.generations is not None:
         raise ConfigError("stop.generations", experiment.stop.generations, "null: only podium evolve has generations")
     return experiment

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from podium.algos.base import Algorithm, AlgoSettings
 from podium.algos.off_policy import OffPolicySettings
 from podium.core import hyper, machine
+from podium.core.errors import PodiumError
 from podium.core.streams import Streams, generator
 from podium.core.tree import Tree
 from podium.envs import make as envs
@@ -19,6 +21,7 @@ from podium.guests.base import Guest
 from podium.lookup import algorithm, dead, has_replay, spec_of
 from podium.replay import memory
 from podium.replay.replay import Replay
+from podium.roles.clock import Clock
 from podium.roles.collector import Collector
 from podium.roles.evaluator import Evaluator
 from podium.roles.guests import GuestPod
@@ -50,7 +53,21 @@ def first_update(experiment: Experiment) -> tuple[int, str]:
 
 def build_env(experiment: Experiment, members: int, num: int, scored: bool = False) -> VecEnv:
     """`scored`: as an evaluation counts, see `envs.make`."""
-    return envs.make(experiment.env, members, num, experiment.train.device, scored)
+    with _own("env.id", experiment.env.id):
+        return envs.make(experiment.env, members, num, experiment.train.device, scored)
+
+
+@contextmanager
+def _own(field: str, name: str) -> Iterator[None]:
+    """What goes wrong in a class of the user's own, `module:Class`, is refused in one line."""
+    try:
+        yield
+    except (PodiumError, MemoryError):
+        raise
+    except Exception as error:
+        if ":" not in name:
+            raise
+        raise PodiumError(f"{field}: {name} could not be built: {type(error).__name__}: {error}") from error
 
 
 def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids: Sequence[int]) -> Algorithm:
@@ -58,7 +75,8 @@ def build_algorithm(experiment: Experiment, members: int, streams: Streams, ids:
     spec, cls = spec_of(experiment, members), algorithm(experiment.algo.name)
     genes = {name: g.to(spec.device) for name, g in genes_of(experiment, ids).items()}
     more = {"critic": experiment.critic} if has_replay(experiment.algo.name) else {}
-    return cls(spec, experiment.algo, experiment.net, genes, streams, **more)  # type: ignore[no-any-return]
+    with _own("algo.name", experiment.algo.name):
+        return cls(spec, experiment.algo, experiment.net, genes, streams, **more)  # type: ignore[no-any-return]
 
 
 def work(experiment: Experiment) -> float:
@@ -100,14 +118,18 @@ def build_guests(experiment: Experiment, first: int = 0, measures: Sequence[str]
     """The same of agents of another library."""
     make, rollout = partial(build_guest, experiment), experiment.algo.steps * experiment.env.num
     ids, genes = range(first, first + experiment.train.members), partial(born, experiment)
-    return GuestPod(make, ids, genes, rollout=rollout, episodes=experiment.eval.episodes, measures=measures)
+    clock = Clock(experiment.eval.seconds, experiment.stop.seconds)
+    return GuestPod(
+        make, ids, genes, rollout=rollout, episodes=experiment.eval.episodes, measures=measures, clock=clock
+    )
 
 
 def build_guest(experiment: Experiment, member: int, genes: Mapping[str, float]) -> Guest:
     """An untrained agent of another library."""
     seed = generator(experiment.seed, member, "guest").initial_seed() % 2**31
-    guest: Guest = algorithm(experiment.algo.name)(experiment.env, experiment.algo, genes, seed)
-    return guest
+    with _own("algo.name", experiment.algo.name):
+        guest: Guest = algorithm(experiment.algo.name)(experiment.env, experiment.algo, genes, seed)
+        return guest
 
 
 def build_pod(experiment: Experiment, first: int = 0, measures: Sequence[str] = ()) -> Pod:
@@ -128,6 +150,7 @@ def build_pod(experiment: Experiment, first: int = 0, measures: Sequence[str] = 
         fresh=partial(_fresh, experiment),
         horizon=experiment.stop.steps if experiment.algo.anneal else None,
         episodes=experiment.eval.episodes,
+        clock=Clock(experiment.eval.seconds, experiment.stop.seconds),
         schedule=[(step.step, hyper.live(step.genes)) for step in experiment.train.schedule],
     )
 

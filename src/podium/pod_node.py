@@ -42,7 +42,7 @@ class PodNode:
         start = time.perf_counter()
         outcome = self._careful.turn(Task(**task), lambda: seconds + time.perf_counter() - start, lambda: False)
         said, self._notes[:] = [*self._notes, *outcome.notes], []
-        names = ("steps", "seconds", "failed", "report", "evaluation", "members", "ids", "error")
+        names = ("steps", "seconds", "failed", "report", "evaluation", "members", "ids", "error", "reasons", "late")
         return {**{name: getattr(outcome, name) for name in names}, "notes": said}
 
     def exchange(self, refills: Sequence[Mapping[str, Any]]) -> None:

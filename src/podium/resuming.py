@@ -97,7 +97,7 @@ def _resume(
     lost = damaged_ledger(path)
     dealt = _seats(experiment, saved)
     with (
-        Interrupt() as interrupt,
+        Interrupt(at_once=True) as interrupt,
         Sink(console(experiment, quiet), on_report) as sink,
         closing(place(experiment, dealt, patient=True)) as pool,
     ):
@@ -105,6 +105,7 @@ def _resume(
         driver = Driver(pool, orchestrator, plan(experiment), sink, sink.or_stopped(interrupt.happened))
         load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)
+        interrupt.at_once = False
         with (
             Run.open(path, write=True, config=old if found.damage else None, afresh=lost is not None) as run,
             disk(run),

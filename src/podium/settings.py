@@ -32,7 +32,7 @@ class TrainSettings(Section):
     )
     start: str | None = Field(None, description="RUN or RUN:ID of a member to start from")
     device: str = "cpu"
-    threads: int | None = Field(None, ge=1, description="null: one for small stacks, all cores for large ones")
+    threads: int | None = Field(None, ge=1, le=4096, description="null: one for small stacks, all cores for large ones")
     schedule: tuple[ScheduleStep, ...] = Field((), description="genes over time, as podium lineage prints them")
 
 
@@ -45,6 +45,12 @@ class EvalSettings(Section):
         10_000,
         ge=1,
         description="an episode that lasts longer is cut and counts as it stands; what is left of it may be the next",
+    )
+
+    seconds: float | None = Field(
+        300.0,
+        gt=0,
+        description="seconds of one evaluation; then it is cut, and its episodes count as they stand; null: no limit",
     )
 
 

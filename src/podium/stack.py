@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from podium import checks, lookup
+from podium import checks, footprint, lookup
 from podium import experiment as experiments
 from podium.compose import Word, compose
 from podium.core import given, machine, tree
@@ -38,6 +38,7 @@ class Stack:
             if value := getattr(experiment.env, name):
                 raise ConfigError(f"env.{name}", value, "leave it out: your own loop steps the envs")
         checks.fit_replays([experiment])
+        footprint.fit(experiment, [experiment])
         machine.keep_memory()
         machine.use_threads(experiments.threads(experiment))
         self._device = torch.device(experiment.train.device)

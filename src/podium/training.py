@@ -16,7 +16,7 @@ from podium.core import config
 from podium.core import trust as trusting
 from podium.core.errors import CheckpointError, ConfigError, PodiumError
 from podium.core.interrupt import Interrupt
-from podium.envs.make import source_of
+from podium.envs.make import endless, source_of
 from podium.evolve.lineage import read_schedule
 from podium.evolve.pool import Pods
 from podium.guests.base import is_guest
@@ -124,7 +124,7 @@ def begin(
     trusting.remember(experiment.model_dump(mode="json"))
     dealt = seats(experiment)
     with (
-        Interrupt() as interrupt,
+        Interrupt(at_once=True) as interrupt,
         Sink(console(experiment, quiet), on_report) as sink,
         closing(place(experiment, dealt)) as pool,
     ):
@@ -136,6 +136,7 @@ def begin(
                 run.ledger.event(0, 0.0, "start", start)
             sink.open(run, 0)
             driver = Driver(pool, orchestrator, plan(experiment), sink, sink.or_stopped(interrupt.happened))
+            interrupt.at_once = False
             driver.checkpoint()
             return finish(driver, sink, experiment, notes)
 
@@ -145,7 +146,8 @@ def finish(
 ) -> Result:
     """Train to the end. `empty`: the step at which the replays had to begin anew, if they had."""
     sink.start(f"{_title(experiment)}  ->  {driver.run.path}")
-    for note in (*notes, *filter(None, map(experiments.unsaved, entrants.kinds(experiment)))):
+    more = [_endless(experiment), *map(experiments.unsaved, entrants.kinds(experiment))]
+    for note in (*notes, *filter(None, more)):
         sink.note(note)
     reason = driver.train()
     if reason == "interrupted" and sink.stopped:
@@ -157,6 +159,15 @@ def finish(
     if driver.noted:
         sink.note(f"{driver.noted} notes on what went wrong on the way are in {driver.run.log_path}")
     return Result(driver.run.path, driver.run.ledger.top(), driver.step, reason)
+
+
+def _endless(experiment: Experiment) -> str | None:
+    """A warning where episodes may never end."""
+    if not endless(experiment.env):
+        return None
+    cut = f"An evaluation cuts them after eval.max_steps={experiment.eval.max_steps:,} steps"
+    rest = "set env.time_limit (for example 200) to end them in training, too"
+    return f"{experiment.env.id} has no time limit: its episodes may never end. {cut}; {rest}"
 
 
 def _unlearnt(driver: Driver, experiment: Experiment, empty: int | None) -> list[str]:

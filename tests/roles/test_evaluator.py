@@ -280,3 +280,38 @@ def test_few_stacks_of_envs_are_kept() -> None:
     assert made[9:] == [2]
     evaluator.close()
     assert Open.count == 0
+
+
+# ---- limits of time
+
+
+def test_an_evaluation_that_runs_out_of_time_counts_episodes_as_they_stand() -> None:
+    evaluator = Evaluator(Forever, 0, 4, max_steps=10**6)
+    ones = evaluator.evaluate(lambda obs: zero(obs) + 1, ["a", "b"], 8, seconds=0.05)
+    assert evaluator.cut == (0, 16), "none of all episodes had ended"
+    assert ones.lengths.isnan().sum() == 8, "four envs for eight episodes each: half of them had not begun"
+    played = ~ones.lengths.isnan()
+    assert torch.equal(played, ~ones.returns.isnan())
+    assert (ones.lengths[played] > 1).all() and torch.equal(ones.returns[played], ones.lengths[played])
+
+
+def test_finished_episodes_count_beside_those_that_are_cut() -> None:
+    now = iter(range(10**6))
+    evaluator = Evaluator(Threes, 0, 2, max_steps=100)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("podium.roles.evaluator.time.perf_counter", lambda: next(now))
+        found = evaluator.evaluate(zero, ["a"], 6, seconds=4)  # five steps: a whole episode, and two steps of the next
+    assert evaluator.cut == (2, 6)
+    assert found.lengths[0].view(2, 3).nan_to_num(-1).tolist() == [[3, 2, -1]] * 2
+    assert found.returns[0].view(2, 3).nan_to_num(-1).tolist() == [[6, 3, -1]] * 2
+
+
+def test_an_evaluation_in_time_is_the_same_with_and_without_a_limit() -> None:
+    found = [Evaluator(Count, 0, 4, 100).evaluate(zero, ["a", "b"], 8, seconds=s) for s in (1e9, float("inf"))]
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_progress_is_told() -> None:
+    seen: list[tuple[int, int]] = []
+    Evaluator(Threes, 0, 2, 100).evaluate(zero, ["a"], 4, progress=lambda done, all_: seen.append((done, all_)))
+    assert seen == [(0, 4), (0, 4), (2, 4), (2, 4), (2, 4), (4, 4)]

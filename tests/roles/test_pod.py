@@ -421,3 +421,43 @@ def test_a_schedule_is_exact_on_resume(saved: int) -> None:
     a.train(4), b.train(4)
     assert same(a.state(), b.state())
     assert seen == [at(64 * n) for n in range(saved, saved + 4)]
+
+
+# ---- where a number that is not finite came from
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "said"),
+    [
+        ("reward", (1, 3, 2), float("nan"), "the reward of env 2 was nan (step 4 of the rollout)"),
+        ("reward", (1, 0, 0), float("-inf"), "the reward of env 0 was -inf (step 1 of the rollout)"),
+        ("obs", (1, 3, 2, 1), float("inf"), "the observation of env 2 was inf (step 3 of the rollout)"),
+        ("obs", (1, 0, 1, 0), float("nan"), "the observation of env 1 was nan (at the start of the rollout)"),
+        ("last", (1, 7, 3, 0), float("nan"), "the observation of env 3 was nan (step 8 of the rollout)"),
+    ],
+)
+def test_a_member_that_fails_says_where_the_number_came_from(name: str, place, value: float, said: str) -> None:
+    a = pod("a2c")
+    collect = a.collector.collect
+
+    def spoilt():
+        batch = collect()
+        batch[name][place] = value
+        return batch
+
+    a.collector.collect = spoilt
+    outcome = a.turn(Task(1), lambda: 0.0, lambda: False)
+    assert outcome.failed == [False, True, False]
+    assert outcome.reasons == [None, said, None]
+    a.collector.collect = collect
+    assert a.turn(Task(1), lambda: 0.0, lambda: False).reasons[1] == said, "the first one is to blame"
+    a.exchange([Refill(1, 7, 0, {name: float(gene[0]) for name, gene in a.algorithm.genes.items()})])
+    assert a.turn(Task(1), lambda: 0.0, lambda: False).reasons == [None] * 3
+
+
+def test_weights_that_are_not_finite_by_themselves_are_told_apart() -> None:
+    a = pod()
+    a.algorithm.core.net.params[0].data[2] = torch.nan
+    outcome = a.turn(Task(1), lambda: 0.0, lambda: False)
+    said = "a loss or gradient was nan or infinite, and all observations and rewards were finite"
+    assert outcome.reasons == [None, None, said]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,6 +61,8 @@ Plot = Annotated[
     Path | None,
     typer.Option("--plot", metavar="FILE", help="Draw it: FILE.png, FILE.svg or FILE.pdf.", show_default=False),
 ]
+EVERY = 0.5
+"""Seconds between two looks at what takes long."""
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
@@ -84,6 +90,34 @@ def _check_folder() -> None:
         os.getcwd()
     except OSError as error:
         raise PodiumError(f"the current folder cannot be used ({error.strerror}); change to another one") from error
+
+
+@contextmanager
+def ended_by(signals: type[KeyboardInterrupt], what: str) -> Iterator[None]:
+    """Turn Ctrl-C, which would be "Aborted!", into one line that says so, and the exit code that shells expect."""
+    try:
+        yield
+    except signals as error:
+        print(f"podium: {what}", file=sys.stderr)
+        raise typer.Exit(128 + getattr(error, "number", signal.SIGINT)) from error
+
+
+@contextmanager
+def counter() -> Iterator[Callable[[int, int], None]]:
+    """Shows on a terminal how many episodes have ended, where they take longer than a moment."""
+    shown = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal shown
+        if sys.stderr.isatty() and time.monotonic() - shown > EVERY:
+            shown = time.monotonic()
+            print(f"\r{done} of {total} episodes", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 def _version(wanted: bool) -> None:

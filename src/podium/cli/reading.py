@@ -8,7 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from podium.cli.base import BestOf, EnvId, Json, MemberId, Plot, RunPath, Seed, Trust, app, ledger_of, print_json
+from podium.cli.base import (
+    BestOf,
+    EnvId,
+    Json,
+    MemberId,
+    Plot,
+    RunPath,
+    Seed,
+    Trust,
+    app,
+    counter,
+    ended_by,
+    ledger_of,
+    print_json,
+)
 from podium.core.errors import ConfigError, PodiumError
 
 if TYPE_CHECKING:
@@ -34,12 +48,14 @@ def evaluate(
     trust: Trust = False,
 ) -> None:
     """Evaluate the champion's best snapshot, or the best members together, with the most likely actions."""
-    allowed = (trust, [env])
-    who, about = (
-        _alone(run, member, how, *allowed) if ensemble is None else _together(run, member, ensemble, how, *allowed)
-    )
-    row = about | {"steps": who.step, "env": env or who.env, "episodes": episodes, "max_steps": who.max_steps}
-    row |= _statistics(who.evaluate(episodes, env, seed).tolist())
+    with ended_by(KeyboardInterrupt, "the evaluation was stopped before its end"), counter() as progress:
+        who, about = (
+            _alone(run, member, how, trust, [env])
+            if ensemble is None
+            else _together(run, member, ensemble, how, trust, [env])
+        )
+        row = about | {"steps": who.step, "env": env or who.env, "episodes": episodes, "max_steps": who.max_steps}
+        row |= _statistics(who.evaluate(episodes, env, seed, progress).tolist())
     if as_json:
         print_json(row)
     else:

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from podium.cli.base import Fresh, Out, Quiet, RunPath, Trust, Words, app
+from podium.cli.base import Fresh, Out, Quiet, RunPath, Trust, Words, app, ended_by
 from podium.cli.words import WordsCommand
+from podium.core.interrupt import Ended
 
 if TYPE_CHECKING:
     from podium.training import Result
+
+
+_BEFORE = "stopped before training had begun; nothing was saved"
 
 
 @app.command(cls=WordsCommand)
@@ -33,7 +37,8 @@ def train(
     """Train agents beside each other: podium train cartpole ppo algo.lr=5e-4 train.members=8"""
     from podium import training
 
-    result = training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule, trust=trust)
+    with ended_by(Ended, _BEFORE):
+        result = training.train(*words, out=out, fresh=fresh, quiet=quiet, schedule=schedule, trust=trust)
     _finish(result, quiet, named=out is not None)
 
 
@@ -47,7 +52,8 @@ def evolve(words: Words, out: Out = None, fresh: Fresh = False, quiet: Quiet = F
     """
     from podium import training
 
-    result = training.evolve(*words, out=out, fresh=fresh, quiet=quiet, trust=trust)
+    with ended_by(Ended, _BEFORE):
+        result = training.evolve(*words, out=out, fresh=fresh, quiet=quiet, trust=trust)
     _finish(result, quiet, named=out is not None)
 
 
@@ -68,7 +74,8 @@ def resume(
     from podium.store import checkpoint
 
     before = step if step is not None else max(map(checkpoint.step_of, checkpoint.found(run)), default=0)
-    result = resuming.resume(run, *(overrides or ()), step=step, quiet=quiet, trust=trust)
+    with ended_by(Ended, "stopped before the run went on; it is as it was"):
+        result = resuming.resume(run, *(overrides or ()), step=step, quiet=quiet, trust=trust)
     if result.step == before and not quiet:
         _say_why_not(result)
     _finish(result, quiet)

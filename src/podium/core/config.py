@@ -5,6 +5,7 @@ What a user may write wrong is refused with the field, the value and what is all
 
 from __future__ import annotations
 
+import itertools
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from podium.core.errors import ConfigError, PodiumError
 
@@ -33,7 +35,24 @@ class Section(BaseModel):
         field = cls.model_fields[str(info.field_name)]
         if isinstance(value, bool) and not {bool, Any} & {field.annotation, *get_args(field.annotation)}:
             raise ValueError("not a number")
+        if _section(field) is None and _beyond(value):
+            raise PydanticCustomError("beyond", "beyond 64 bits")
         return value
+
+
+DEEPEST = 20
+"""Names in a setting, which has two or three; those of env.kwargs may have more."""
+SHOWN = 80
+"""Characters of a value that a message repeats."""
+LARGEST = 2**63 - 1
+"""No whole number may be larger: tensors, files and messages hold 64 bits."""
+
+
+def _beyond(value: Any) -> bool:
+    """Whether there is a whole number in a setting that 64 bits do not hold."""
+    if isinstance(value, list | tuple | dict):
+        return any(map(_beyond, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int) and abs(value) > LARGEST
 
 
 S = TypeVar("S", bound=Section)
@@ -61,17 +80,21 @@ def merge(*trees: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
+MOST = 1_000_000
+"""Values that a file or setting may hold."""
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")
 
 
-def _numbers(value: Any) -> Any:
+def _numbers(value: Any, count: Iterator[int]) -> Any:
     """YAML 1.1 reads `1e-3` and `2e6` as words; here they are numbers."""
+    if next(count) > MOST:  # a few lines of aliases to aliases are enough
+        raise ValueError(f"more than {MOST:,} values")
     if isinstance(value, str) and _FLOAT.fullmatch(value):
         return float(value)
     if isinstance(value, list):
-        return [_numbers(v) for v in value]
+        return [_numbers(v, count) for v in value]
     if isinstance(value, dict):
-        return {k: _numbers(v) for k, v in value.items()}
+        return {k: _numbers(v, count) for k, v in value.items()}
     return value
 
 
@@ -83,8 +106,10 @@ def parse(text: str, source: str, key: str = "") -> Any:
         if (double := next(_doubles(node, key, set()), None)) is not None:
             where = "" if key else f" (lines {' and '.join(map(str, double[1]))})"
             raise PodiumError(f"{source}: {double[0]} is given twice{where}; keep one of the two")
-        return None if node is None else _numbers(loader.construct_document(node))
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # ValueError: a date such as 2020-99-99
+        return None if node is None else _numbers(loader.construct_document(node), itertools.count())
+    except RecursionError as error:
+        raise PodiumError(f"{_short(source)}: not YAML: nested too deeply; settings are a few levels deep") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2020-99-99
         raise PodiumError(f"{source}: not YAML: {' '.join(str(error).split())}") from error
 
 
@@ -133,6 +158,8 @@ def override(word: str) -> dict[str, Any]:
     path = [name.strip() for name in key.split(".")]
     if not equals or not all(path):
         raise PodiumError(f"{word}: not a setting; write key=value, for example algo.lr=3e-4")
+    if len(path) > DEEPEST:
+        raise PodiumError(f"{word[:SHOWN]}...: a setting has at most {DEEPEST} names with dots between them")
     value = parse(text, word, ".".join(path))
     for name in reversed(path):
         value = {name: value}
@@ -177,8 +204,15 @@ def _refusal(cls: type[Section], failure: ValidationError, section: str) -> Podi
     name = section + ".".join(path[:depth])
     if error["type"] == "missing" and depth == len(path):
         return PodiumError(f"{name}: missing; {allowed(field)}")
+    if error["type"] == "beyond":
+        return PodiumError(f"{name} is too large: whole numbers must be less than 2^63, got {_short(error['input'])}")
     many = "; only a gene takes a range" if isinstance(error["input"], list | dict) and _is_number(field) else ""
     return ConfigError(name, error["input"], allowed(field) + many)
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def names(cls: type[BaseModel], prefix: str = "") -> Iterator[str]:

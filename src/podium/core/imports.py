@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
-from podium.core.errors import ConfigError
+from podium.core.errors import ConfigError, PodiumError
 
 
 def absolute(name: str) -> str:
@@ -58,6 +58,8 @@ def module(field: str, path: str) -> ModuleType:
     except (ImportError, OSError, ValueError) as error:
         allowed = f"package.module:name or path/to/file.py:name of something that can be imported ({error})"
         raise ConfigError(field, path, allowed) from error
+    except Exception as error:  # whatever the user's own file does
+        raise PodiumError(f"{field}: {path} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _file(path: Path) -> ModuleType:

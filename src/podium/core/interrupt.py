@@ -17,14 +17,23 @@ class Interrupted(KeyboardInterrupt):
     """The second request: end at once. A type of its own, so that it is never taken for what user code raised."""
 
 
+class Ended(KeyboardInterrupt):
+    """A signal came while there was nothing to save; `number` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        super().__init__(f"signal {number}")
+
+
 class Interrupt:
     """Ctrl-C, SIGTERM or SIGHUP once asks the run to save and stop; a second time, not at once after it, ends it.
 
-    SIGHUP stays ignored where it is ignored already: `nohup` does that.
+    While it is `at_once` there is nothing to save, and the first signal raises Ended. SIGHUP stays ignored where it is
+    ignored already: `nohup` does that.
     """
 
-    def __init__(self) -> None:
-        self._asked = False
+    def __init__(self, at_once: bool = False) -> None:
+        self.at_once, self._asked = at_once, False
         self._since = 0.0
         self._old: dict[signal.Signals, Any] = {}
         self._terminals: list[int] = []
@@ -35,6 +44,8 @@ class Interrupt:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             self._leave_terminal()
+        if self.at_once:
+            raise Ended(number)
         if not self._asked:
             self._asked, self._since = True, time.monotonic()
         elif time.monotonic() - self._since > SAME:

@@ -48,6 +48,12 @@ def in_units(size: int) -> str:
     return f"{size} bytes" + (f" ({size / 1024**power:.1f} {'KMGTP'[power - 1]}iB)" if power > 1 else "")
 
 
+def brief(size: int) -> str:
+    """Bytes rounded to one digit behind the point: 2.1 TiB."""
+    power = max(0, min((size.bit_length() - 1) // 10, 6))
+    return f"{size / 1024**power:.1f} {('', *'KMGTPE')[power]}{'iB' if power else 'bytes'}"
+
+
 def identity() -> str:
     """The same for all processes of a machine that share its /tmp, and for no other machine."""
     boot = Path("/proc/sys/kernel/random/boot_id")

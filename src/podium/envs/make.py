@@ -179,6 +179,18 @@ def limit_of(env: EnvSettings) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def endless(env: EnvSettings) -> bool:
+    """Whether nothing says when an episode ends, so that it may go on for ever; only objects leave that open."""
+    if env.time_limit is not None or source_of(env, 1) not in OBJECTS or env.id in SIMULATORS:
+        return False
+    target = resolve(env.id)
+    if isinstance(target, EnvSpec) and (target.max_episode_steps or env.kwargs.get("max_episode_steps")):
+        return False
+    one = make_one(env)
+    one.close()
+    return math.isinf(time_limit(one))
+
+
 def _check_own(env: EnvSettings, target: Any) -> None:
     if env.measures:
         raise ConfigError("env.measures", list(env.measures), "none: this env reports its objectives itself")

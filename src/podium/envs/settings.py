@@ -24,7 +24,7 @@ class EnvSettings(Section):
     reward_clip: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="rewards to learn from are at most so large, after the scale"
     )
-    frame_stack: int = Field(1, ge=1, description="observations that a member sees at once, the last so many")
+    frame_stack: int = Field(1, ge=1, le=1000, description="observations that a member sees at once, the last so many")
     sticky: float = Field(0.0, ge=0, lt=1, description="how likely an env does the action before once more")
     time_limit: int | None = Field(None, ge=1, description="steps of an episode, then truncated; null: the env's own")
     time_aware: bool = Field(False, description="whether a member sees how much of the time limit has passed")
@@ -34,7 +34,9 @@ class EnvSettings(Section):
     kwargs: dict[str, Any] = Field(default_factory=dict)
     measures: tuple[str, ...] = Field((), description="keys of Gymnasium's info; means over an episode, as objectives")
     workers: int | None = Field(None, ge=1, description="processes of `source=workers`; null: one a core")
-    timeout: float = Field(60.0, gt=0, description="seconds of one call of an env in a worker; then it is built anew")
+    timeout: float = Field(
+        60.0, gt=0, le=1e6, description="seconds of one call of an env in a worker; then it is built anew"
+    )
     max_failures: int = Field(
         5, ge=1, description="of one env in a worker, without a whole episode in between, that end the run"
     )

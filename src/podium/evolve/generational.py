@@ -57,6 +57,8 @@ class Generational(Search):
             self._away.add(pod)
         if not self._paid(pod, outcome):
             return {}
+        if outcome.late and not outcome.task.again:  # the run ends, and this generation stays open
+            return {}
         scored = population.score(pod, outcome)
         if outcome.task.rows and not outcome.task.again and not outcome.away:
             self._told[pod], self._scored[pod] = outcome, outcome.steps

@@ -20,7 +20,7 @@ from podium.evolve import explore
 from podium.evolve.leaderboard import Entry, Leaderboard
 from podium.evolve.rows import Genes, Kind, Place, Row
 from podium.evolve.settings import EvolveSettings
-from podium.evolve.turn import Outcome, Refill, Refills, Where
+from podium.evolve.turn import Outcome, Refill, Refills, Where, played
 from podium.evolve.updater import UPDATERS
 from podium.store.records import Member, Score, spread
 from podium.store.run import Run
@@ -80,7 +80,8 @@ class Population:
         both = enumerate(zip(self.rows[pod], outcome.failed, strict=True))
         failed = [index for index, (row, bad) in both if bad and not row.failed]
         for index in failed:
-            self.fail(pod, index, outcome.error or NOT_FINITE)
+            reason = outcome.reasons[index] if outcome.reasons else None
+            self.fail(pod, index, outcome.error or reason or NOT_FINITE)
         return failed
 
     def fail(self, pod: int, index: int, reason: str) -> None:
@@ -104,17 +105,19 @@ class Population:
             return []
         scores, healthy = [], []
         all_returns, lengths, measured = outcome.evaluation
-        costs, means = lengths.sum(1).tolist(), measured.mean(1).tolist()
-        for i, (index, returns) in enumerate(zip(outcome.task.rows, all_returns.tolist(), strict=True)):
+        costs, means = lengths.nansum(1).tolist(), played(measured, lengths).tolist()
+        for i, index in enumerate(outcome.task.rows):
+            returns = all_returns[i, ~lengths[i].isnan()].tolist()
             row, cost = self.rows[pod][index], int(costs[i])
             self.evaluations, self.cost = self.evaluations + 1, self.cost + cost
             if row.failed:
                 continue
             objectives = dict(zip(self.objectives, means[i], strict=True)) if self.objectives else {}
             mean = statistics.fmean(returns)
-            if not all(map(math.isfinite, [mean, *objectives.values()])):
+            measured_all = {"return": mean, **objectives}
+            if odd := [name for name, value in measured_all.items() if not math.isfinite(value)]:
                 if strict:
-                    self.fail(pod, index, "its return is not finite")
+                    self.fail(pod, index, f"the {odd[0]} of its evaluation was {measured_all[odd[0]]}")
                 continue
             scores.append(Score(row.member, outcome.steps, outcome.seconds, returns, objectives=objectives, cost=cost))
             self._take_in(row, returns, mean, objectives, outcome.task.again)

@@ -73,6 +73,8 @@ class Tournament(Search):
         if claims:
             self._owed[pod] = Task(0, claims, again=1)
         settled = [index for index in healthy if index not in claims]
+        if outcome.late and task.again:  # a lead that there was no time to prove
+            settled = [index for index in task.rows if not population.rows[pod][index].failed]
         failed = [index for index, row in enumerate(population.rows[pod]) if row.failed]
         for index in (*settled, *failed):
             now = outcome.steps if population.settings.seconds is None else outcome.seconds

@@ -24,11 +24,17 @@ class Task:
 
 
 class Evaluation(NamedTuple):
-    """Whole episodes of R members."""
+    """Episodes of R members; where time ran out before one began, its numbers are NaN, its length among them."""
 
     returns: Tensor  # [R, episodes]
     lengths: Tensor  # [R, episodes]
     objectives: Tensor  # [R, episodes, K]
+
+
+def played(values: Tensor, lengths: Tensor) -> Tensor:
+    """The mean over the episodes that were played, `[R, episodes, K] -> [R, K]`, of those with these `lengths`."""
+    counts = ~lengths.isnan()
+    return values.masked_fill(~counts.unsqueeze(-1), 0).sum(1) / counts.sum(1, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -45,12 +51,14 @@ class Outcome:
     ids: Sequence[int] = ()  # of the members, by row
     notes: Sequence[str] = ()  # for the log
     error: str | None = None  # why the pod broke down, where it did: all its members failed
+    reasons: Sequence[str | None] = ()  # why members failed, by row
+    late: bool = False  # whether stop.seconds came before the evaluation was done, which does not count then
     away: bool = False  # whether the pod is gone: nobody waits for it until it asks for a task again
 
     @property
     def cut_short(self) -> bool:
         """Whether there is an evaluation to make up for."""
-        return bool(self.task.rows) and self.evaluation is None and self.error is None
+        return bool(self.task.rows) and self.evaluation is None and self.error is None and not self.late
 
 
 @dataclass(frozen=True)

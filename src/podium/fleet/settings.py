@@ -19,12 +19,16 @@ class FleetSettings(Section):
         description="how many share the members; auto: inline one a kind, else one a core, rank of MPI or CPU of Ray; "
         "there more join when machines do",
     )
-    threads: int | None = Field(None, ge=1, description="of each pod; null: the machine's cores, shared evenly")
+    threads: int | None = Field(
+        None, ge=1, le=4096, description="of each pod; null: the machine's cores, shared evenly"
+    )
     address: str | None = Field(None, description="ray: of a running cluster (auto: on this machine); null: a new one")
     cpus: float = Field(1.0, gt=0, description="ray: CPUs that a pod asks for")
     gpus: float = Field(0.0, ge=0, description="ray: GPUs that a pod asks for")
     devices: tuple[str, ...] = Field((), description="processes: of the pods in turn, e.g. [cuda:0, cuda:1]")
-    timeout: float = Field(600.0, gt=0, description="seconds that a turn of a pod may take before it counts as hung")
+    timeout: float = Field(
+        600.0, gt=0, le=1e6, description="seconds that a turn of a pod may take before it counts as hung"
+    )
 
     def check(self, members: int, kinds: int) -> None:
         """What the fields cannot say by themselves."""

@@ -30,6 +30,31 @@ LEAST = 36
 """Pixels of a side that Nature's layers need."""
 
 
+def layers_of(shape: tuple[int, ...], layers: Layers | None) -> Layers:
+    """The layers for images of a shape, where none are asked for."""
+    return layers or (NATURE if min(_sides(shape)[1:]) >= LEAST else SMALL)
+
+
+def planes(shape: tuple[int, ...], layers: Layers) -> list[tuple[int, int, int]]:
+    """Channels, height and width of an image, and of what each layer makes of it."""
+    found = [_sides(shape)]
+    for filters, kernel, stride in layers:
+        _, height, width = found[-1]
+        if min(height, width) < kernel:
+            left = f"kernels of at most what is left of the image, {height} x {width}"
+            raise ConfigError("net.conv", [list(layer) for layer in layers], left)
+        found.append((filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1))
+    return found
+
+
+def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Channels, height and width; the channels are the shortest side, first or last, or there are none."""
+    if len(shape) == 2:
+        return 1, *shape
+    a, b, c = shape
+    return (a, b, c) if a < c else (c, a, b)
+
+
 class Conv:
     """Images `[M, B, *shape]`, or `packed`, bytes or numbers of 0 to 255, -> features `[M, B, size]`; by autograd."""
 
@@ -42,25 +67,14 @@ class Conv:
         device: torch.device | None = None,
     ) -> None:
         self.size, self._shape = size, shape
-        channels, height, width = self._sides()
-        layers = layers or (NATURE if min(height, width) >= LEAST else SMALL)
+        layers = layers_of(shape, layers)
         self._strides = [stride for _, _, stride in layers]
         self.params: list[Tensor] = []
-        for filters, kernel, stride in layers:
-            if min(height, width) < kernel:
-                left = f"kernels of at most what is left of the image, {height} x {width}"
-                raise ConfigError("net.conv", [list(layer) for layer in layers], left)
+        for (filters, kernel, _), (channels, _, _) in zip(layers, planes(shape, layers), strict=False):
             flat = channels * kernel * kernel
             self._add(generators, (filters, flat), (filters, kernel, kernel, channels), device)
-            channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
-        self._add(generators, (size, channels * height * width), (size, channels * height * width), device)
-
-    def _sides(self) -> tuple[int, int, int]:
-        """Channels, height and width; the channels are the shortest side, first or last, or there are none."""
-        if len(self._shape) == 2:
-            return 1, *self._shape
-        a, b, c = self._shape
-        return (a, b, c) if a < c else (c, a, b)
+        left = math.prod(planes(shape, layers)[-1])
+        self._add(generators, (size, left), (size, left), device)
 
     def _add(
         self, generators: Generators, flat: tuple[int, int], shape: tuple[int, ...], device: torch.device | None

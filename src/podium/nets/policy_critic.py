@@ -8,14 +8,13 @@ import torch
 from torch import Tensor
 
 from podium.core.errors import ConfigError
-from podium.core.imports import named
 from podium.core.spec import Spec
 from podium.core.streams import Generators
 from podium.core.tree import Tree
 from podium.nets.encoder import Encoder, Mask
 from podium.nets.mlp import Mlp
 from podium.nets.settings import NetSettings
-from podium.nets.user import Factory, Stacked
+from podium.nets.user import Stacked, factory_of
 from podium.ops.dist import Params, of_space
 
 
@@ -43,7 +42,7 @@ class PolicyCritic:
             )
             self.params, self._extra = [*self._mlp.params, *self._encoder.params], self._mlp.extra
         else:
-            factory: Factory = named("net.module", settings.module)
+            factory = factory_of(settings.module)
             self._user = (
                 Stacked(generators, factory, n_in, self.dist.size, spec.device),
                 Stacked(generators, factory, n_in, 1, spec.device),

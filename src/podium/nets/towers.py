@@ -11,14 +11,13 @@ from gymnasium import Space
 from torch import Tensor
 
 from podium.core.errors import ConfigError
-from podium.core.imports import named
 from podium.core.parts import parts_of
 from podium.core.streams import Generators
 from podium.core.tree import Tree
 from podium.nets.encoder import Encoder
 from podium.nets.mlp import Mlp
 from podium.nets.settings import NetSettings
-from podium.nets.user import Factory, Stacked
+from podium.nets.user import Stacked, factory_of
 
 Pull = Callable[[Tensor], None]
 PullInput = Callable[[Tensor], Tensor]
@@ -54,7 +53,7 @@ class Towers:
                 device=device,
             )
         else:
-            factory: Factory = named("net.module", settings.module)
+            factory = factory_of(settings.module)
             self._net = Stacked(generators, factory, n_in, n_out, device, towers)
             self._try(settings.module, torch.zeros(len(generators), 2, n_in, device=device), (towers, 2, n_out))
         self.params = [*self._net.params, *encoding]

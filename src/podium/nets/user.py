@@ -8,9 +8,29 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from podium.core.errors import PodiumError
+from podium.core.imports import named
 from podium.core.streams import Generators
 
 Factory = Callable[[int, int], nn.Module]
+
+
+def factory_of(name: str) -> Factory:
+    """The factory that `net.module` names; what goes wrong in it is refused in one line."""
+    factory = named("net.module", name)
+
+    def build(n_in: int, n_out: int) -> nn.Module:
+        try:
+            made = factory(n_in, n_out)
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            text = f"net.module: {name} could not be built: {said}. It is called as factory(n_in, n_out)"
+            raise PodiumError(text) from error
+        if not isinstance(made, nn.Module):
+            raise PodiumError(f"net.module: {name} must return an nn.Module, got {type(made).__name__}")
+        return made
+
+    return build
 
 
 class Stacked:
@@ -51,6 +71,9 @@ class Stacked:
         self.params, self.buffers = list(self.named.values()), list(self._buffers.values())
 
     def _stack(self, tensors: list[Tensor]) -> Tensor:
+        if len(shapes := {tensor.shape for tensor in tensors}) > 1:
+            made = " and ".join(str(list(shape)) for shape in shapes)
+            raise PodiumError(f"net.module: its factory must always make the same parameters, and made {made}")
         stacked: Tensor = torch.stack(tensors).unflatten(0, self._lead).clone()
         return stacked
 

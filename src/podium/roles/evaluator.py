@@ -5,6 +5,8 @@ Evaluating draws nothing from a member's streams, so how often it is done never 
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 
 import torch
@@ -18,6 +20,10 @@ from podium.evolve.turn import Evaluation
 
 Act = Callable[[Tensor], Tensor]
 """`[R, E, *O]` -> actions `[R, E, ...]`"""
+
+
+Progress = Callable[[int, int], None]
+"""Is told how many episodes have ended, of how many."""
 
 
 class Interrupted(Exception):
@@ -50,13 +56,25 @@ class Evaluator:
         measures: Sequence[str] | None = None,
     ) -> None:
         self._make, self._seed, self._envs, self._max_steps, self._measures = make, seed, envs, max_steps, measures
+        self.cut: tuple[int, int] | None = None  # episodes that had ended when the last evaluation was cut, and all
         self._built: dict[tuple[int, int], VecEnv] = {}  # the one that was used last comes last
 
     @torch.no_grad()
     def evaluate(
-        self, act: Act, names: Sequence[str], episodes: int, stop: Callable[[], bool] = lambda: False
+        self,
+        act: Act,
+        names: Sequence[str],
+        episodes: int,
+        stop: Callable[[], bool] = lambda: False,
+        seconds: float = math.inf,
+        progress: Progress | None = None,
     ) -> Evaluation:
-        """Episodes of R policies; `names` seed their envs. Raises Interrupted as soon as `stop` says so."""
+        """Episodes of R policies; `names` seed their envs. Raises Interrupted as soon as `stop` says so.
+
+        After `seconds` it is cut: episodes count as they stand, and of those that had not begun the length is NaN.
+        `progress` is called at every step.
+        """
+        ends, self.cut = time.perf_counter() + seconds, None
         envs = max(n for n in range(1, min(self._envs, episodes) + 1) if episodes % n == 0)
         env = self._env(len(names), envs)
         obs = env.reset(Streams(self._seed, [f"evaluate/{name}" for name in names]))
@@ -67,7 +85,15 @@ class Evaluator:
                 raise Interrupted
             action = act(obs)
             step = env.step(action)
-            obs, full = step.obs, tally.add(step, action, self._max_steps)
+            if time.perf_counter() > ends:
+                self.cut = self.cut or (int(tally.count.sum()), len(names) * episodes)
+                tally.add(step, action, max_steps=0)
+                full = tally.leave_out()
+            else:
+                full = tally.add(step, action, self._max_steps)
+            obs = step.obs
+            if progress is not None:
+                progress(int(tally.count.sum()), len(names) * episodes)
         return Evaluation(tally.returns.flatten(1), tally.lengths.flatten(1), tally.objectives.flatten(1, 2))
 
     def _env(self, members: int, envs: int) -> VecEnv:
@@ -135,6 +161,13 @@ class _Tally:
         self._forget(done | over)
         self.count += done
         return bool((self.count == self.quota).all())
+
+    def leave_out(self) -> bool:
+        """Mark the episodes that have not begun; whether every policy has one that counts."""
+        begun = torch.arange(self.quota, device=self.count.device) < self.count.unsqueeze(-1)
+        for sums in (self.returns, self.lengths, self.objectives):
+            sums.masked_fill_(~begun if sums.ndim == 3 else ~begun.unsqueeze(-1), math.nan)
+        return bool(begun.flatten(1).any(1).all())
 
     def _forget(self, where: Tensor) -> None:
         for sums in (self._length, self._total, *self._sums.values()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.evolve.turn import Evaluation, Outcome, Refill, Task
 from podium.guests.base import Guest
+from podium.roles.clock import NO_LIMITS, Clock
 
 Make = Callable[[int, Mapping[str, float]], Guest]
 """(member's id, genes) -> an untrained guest"""
@@ -34,8 +36,10 @@ class GuestPod:
         rollout: int,
         episodes: int,
         measures: Sequence[str] = (),
+        clock: Clock = NO_LIMITS,
     ) -> None:
         self._make, self._rollout, self._episodes, self._measures = make, rollout, episodes, measures
+        self._clock, self._scored = clock, False
         self.guests = [make(i, genes(i)) for i in ids]
         self.ids = torch.tensor(list(ids))
         self.steps = torch.zeros(len(self.ids), dtype=torch.int64)
@@ -43,20 +47,38 @@ class GuestPod:
         self._notes: list[str] = []
 
     def turn(self, task: Task, seconds: Callable[[], float], stop: Callable[[], bool]) -> Outcome:
-        """Do a task."""
+        """Do a task. Guests evaluate by their own rules: the clock is looked at between them.
+
+        Those that come too late are left out, or have one episode each where nobody has a score yet.
+        """
         for row, guest in enumerate(self.guests):
             if task.updates and not self.failed[row]:
                 self._attempt(row, lambda guest=guest: guest.train(task.updates * self._rollout))  # type: ignore[misc]
         self.steps += task.updates * self._rollout
-        evaluation = members = None
+        evaluation, members, late = None, None, False
         if task.rows:
-            found = [self._scores(row) for row in task.rows]
-            evaluation = Evaluation(*(torch.stack(part) for part in zip(*found, strict=True)))
-            members = self.read(task.rows)
+            (limit, by_stop), start, found = self._clock.left(seconds()), time.perf_counter(), []
+            for row in task.rows:
+                over = time.perf_counter() - start > limit
+                late |= over and by_stop and self._scored
+                found.append(self._scores(row, 1 if over else self._episodes))
+                if late:
+                    break
+            members, self._scored = self.read(task.rows), True
+            if not late:
+                evaluation = Evaluation(*(torch.stack(part) for part in zip(*found, strict=True)))
         notes, self._notes = self._notes, []
         failed, ids = self.failed.tolist(), self.ids.tolist()
         return Outcome(
-            task, int(self.steps[0]), seconds(), failed, evaluation=evaluation, members=members, ids=ids, notes=notes
+            task,
+            int(self.steps[0]),
+            seconds(),
+            failed,
+            evaluation=evaluation,
+            members=members,
+            ids=ids,
+            notes=notes,
+            late=late,
         )
 
     def _attempt(self, row: int, work: Callable[[], Any]) -> Any:
@@ -66,19 +88,20 @@ class GuestPod:
             self._notes.append(f"member {int(self.ids[row])}: {traceback.format_exc()}")
             self.failed[row] = True
 
-    def _scores(self, row: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _scores(self, row: int, episodes: int) -> tuple[Tensor, Tensor, Tensor]:
         """Returns, lengths and objectives of some episodes; NaN where there are none."""
         guest = self.guests[row]
-        found = None if self.failed[row] else self._attempt(row, lambda: guest.evaluate(self._episodes))
+        found = None if self.failed[row] else self._attempt(row, lambda: guest.evaluate(episodes))
         known: dict[str, Any] = {"return": found} if isinstance(found, Sequence) else dict(found or {})
         nothing = [math.nan] * self._episodes
 
         def column(name: str, otherwise: Sequence[float] = nothing) -> Tensor:
-            return torch.tensor(list(known.get(name, otherwise)), dtype=torch.float32)
+            values = list(known.get(name, otherwise))
+            return torch.tensor(values + nothing[len(values) :], dtype=torch.float32)
 
         measured = [column(name) for name in self._measures]
         objectives = torch.stack(measured, -1) if measured else torch.zeros(self._episodes, 0)
-        return column("return"), column("length", [0.0] * self._episodes), objectives
+        return column("return"), column("length", [0.0] * episodes), objectives
 
     def broken(self, task: Task, seconds: float, error: str) -> Outcome:
         self.failed.fill_(True)

@@ -22,6 +22,18 @@ def rate(settings: OffPolicySettings, stored: ReplaySettings) -> float:
     return settings.updates if stored.ratio is None else stored.ratio / settings.batch
 
 
+def _rows(flags: Tensor) -> Sequence[int]:
+    """Where `flags[M]` are set; most often nowhere."""
+    return flags.nonzero().flatten().tolist() if bool(flags.any()) else ()
+
+
+def _seen(rollout: Batch) -> Tensor | float:
+    """A sum over what each member saw, `[M]`, that is not finite where one of the numbers is not; bytes always are."""
+    if not rollout["obs"].is_floating_point():
+        return 0.0
+    return rollout["obs"].flatten(1).sum(1) + rollout["last"].flatten(1).sum(1)
+
+
 class FromRollout:
     """Learns from every rollout once, and forgets it."""
 
@@ -29,11 +41,13 @@ class FromRollout:
 
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm, self._finite = algorithm, torch.tensor(True)
+        self.odd: Sequence[int] = ()  # rows of the last rollout whose numbers were not finite
 
     def learn(self, rollout: Batch, remaining: Tensor | None) -> Metrics:
         """Metrics `[M]` of the last update."""
         metrics = self._algorithm.learn(rollout, remaining)
-        self._finite = self._finite & metrics.pop("finite").cpu()
+        finite = metrics.pop("finite").cpu()
+        self._finite, self.odd = self._finite & finite, _rows(~finite)
         return metrics
 
     def finite(self) -> Tensor:
@@ -64,12 +78,14 @@ class FromReplay:
         self._owed = 0.0  # updates, for a ratio that does not come out even
         # Their sum since `finite` was asked last: not finite as soon as one of them is not.
         self._rewards = torch.zeros(replay.members, device=replay.ring.data.device)
+        self.odd: Sequence[int] = ()  # rows of the last rollout with an observation or reward that was not finite
 
     def learn(self, rollout: Batch, remaining: Tensor | None) -> Metrics:
         """Metrics `[M]` of the last update; none while nobody has enough to learn from."""
         algorithm, replay = self._algorithm, self.replay
         replay.insert(rollout)
-        self._rewards = self._rewards + rollout["reward"].sum((1, 2))
+        rewards = rollout["reward"].sum((1, 2))
+        self._rewards, self.odd = self._rewards + rewards, _rows(~(rewards + _seen(rollout)).isfinite())
         algorithm.observe(rollout, algorithm.genes["discount"])
         ready = replay.size >= self._least
         if not bool(ready.any()):

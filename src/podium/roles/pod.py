@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
@@ -15,9 +16,11 @@ from podium.core.streams import Streams
 from podium.core.tree import Tree
 from podium.envs.base import notes
 from podium.evolve.turn import Evaluation, Outcome, Refill, Task
+from podium.roles.clock import NO_LIMITS, Clock
 from podium.roles.collector import Collector, finished
 from podium.roles.evaluator import Evaluator, Interrupted
 from podium.roles.learner import FromReplay, FromRollout
+from podium.roles.origin import WITHIN, origin
 
 Learner = FromRollout | FromReplay
 Report = dict[str, Tensor]
@@ -44,21 +47,27 @@ class Pod:
         fresh: Callable[[Sequence[int]], Tree] | None = None,
         horizon: int | None = None,
         episodes: int = 1,
+        clock: Clock = NO_LIMITS,
         schedule: Sequence[tuple[int, Mapping[str, float]]] = (),
     ) -> None:
         self.algorithm, self.collector, self.evaluator, self.streams = algorithm, collector, evaluator, streams
         self.learner = learner or FromRollout(algorithm)
         self._build, self._fresh, self._horizon = build, fresh, horizon
-        self._episodes, self._schedule = episodes, schedule
+        self._episodes, self._clock, self._schedule = episodes, clock, schedule
+        self._scored, self._said_cut = False, False  # whether it was evaluated, and one that was cut is in the log
         self._some: dict[int, Algorithm] = {}
+        self._why: dict[int, str] = {}  # by row, where a number that is not finite came from
         self.ids = torch.tensor(list(ids))
         self.steps = torch.zeros(len(self.ids), dtype=torch.int64)
         self.failed = torch.zeros(len(self.ids), dtype=torch.bool)
         # Whether `state` holds the envs, too; if not, episodes end at every checkpoint.
         self.exact = collector.env.state() is not None
 
-    def train(self, updates: int) -> Report:
-        """Collect and learn `updates` times; the last metrics, with the episodes that ended and their returns."""
+    def train(self, updates: int, over: Callable[[], bool] = lambda: False) -> Report:
+        """Collect and learn `updates` times, or until it is `over`, but once at least.
+
+        The last metrics, with the episodes that ended and their returns.
+        """
         ended, total = torch.zeros(len(self.ids), dtype=torch.int64), torch.zeros(len(self.ids))
         metrics: Report = {}
         for _ in range(updates):
@@ -69,6 +78,10 @@ class Pod:
             ended += count.cpu()
             total += returns.cpu()
             self.steps += batch["reward"][0].numel()
+            for row in self.learner.odd:  # now, as the next rollout is written over this one
+                self._why.setdefault(row, origin(batch, row) or WITHIN)
+            if over():
+                break
         self.failed |= ~self.learner.finite()
         return metrics | {"episodes": ended, "return": total / ended}  # NaN where no episode ended
 
@@ -86,14 +99,21 @@ class Pod:
             self.algorithm.genes[name].fill_(value)
 
     def turn(self, task: Task, seconds: Callable[[], float], stop: Callable[[], bool]) -> Outcome:
-        """Do a task; an evaluation that `stop` cuts short is left out of what comes of it."""
-        report = self.train(task.updates) if task.updates else {}
-        evaluation, members = None, None
+        """Do a task; an evaluation that `stop` cuts short is left out of what comes of it.
+
+        So is one that stop.seconds cuts, unless it is the first: a run should have a score.
+        """
+        report = self.train(task.updates, lambda: self._clock.over(seconds())) if task.updates else {}
+        evaluation, members, late, by_stop = None, None, False, False
         if task.rows:
+            limit, by_stop = self._clock.left(seconds())
             with suppress(Interrupted):
-                evaluation = self.evaluate(task.rows, self._episodes, stop, task.again)
-                members = tree.map(lambda leaf: leaf.cpu(), self.read(task.rows))
-                evaluation = Evaluation(*(x.cpu() for x in evaluation))
+                evaluation = self.evaluate(task.rows, self._episodes, stop, task.again, limit)
+                late = by_stop and self.evaluator.cut is not None and self._scored
+                self._scored = True
+        if evaluation is not None:
+            members = tree.map(lambda leaf: leaf.cpu(), self.read(task.rows))
+            evaluation = None if late else Evaluation(*(x.cpu() for x in evaluation))
         return Outcome(
             task,
             int(self.steps[0]),
@@ -103,8 +123,17 @@ class Pod:
             evaluation,
             members,
             self.ids.tolist(),
-            [*notes(self.collector.env), *self.evaluator.notes()],
+            [*notes(self.collector.env), *self.evaluator.notes(), *self._cut_short(by_stop, late)],
+            reasons=[self._why.get(row, WITHIN) if bad else None for row, bad in enumerate(self.failed.tolist())],
+            late=late,
         )
+
+    def _cut_short(self, by_stop: bool, late: bool) -> list[str]:
+        """That an evaluation was cut, the first time that one is."""
+        if self.evaluator.cut is None or self._said_cut:
+            return []
+        self._said_cut = True
+        return [self._clock.note(*self.evaluator.cut, by_stop, counts=not late)]
 
     def broken(self, task: Task, seconds: float, error: str) -> Outcome:
         """What comes of a task in which an env, or anything else, raised: all members failed, all episodes end.
@@ -147,15 +176,22 @@ class Pod:
             values.index_copy_(0, rows.to(values.device), new.to(values.device))
         self.ids[rows] = torch.tensor([r.member for r in refills], dtype=torch.int64)
         self.failed[rows] = False
+        for refill in refills:
+            self._why.pop(refill.row, None)
 
     def evaluate(
-        self, rows: Sequence[int], episodes: int, stop: Callable[[], bool] = lambda: False, again: int = 0
+        self,
+        rows: Sequence[int],
+        episodes: int,
+        stop: Callable[[], bool] = lambda: False,
+        again: int = 0,
+        seconds: float = math.inf,
     ) -> Evaluation:
         """Whole episodes of some rows; Interrupted if `stop` comes first. `again` gives equal weights other seeds."""
         algorithm = self._rows(rows)
         names = [f"{self.ids[row]}/{self.steps[row]}" + (f"/{again}" if again else "") for row in rows]
         return self.evaluator.evaluate(
-            lambda obs: algorithm.act(obs, {}, explore=False)[0]["action"], names, episodes, stop
+            lambda obs: algorithm.act(obs, {}, explore=False)[0]["action"], names, episodes, stop, seconds
         )
 
     def _rows(self, rows: Sequence[int]) -> Algorithm:

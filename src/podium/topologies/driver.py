@@ -230,7 +230,11 @@ class Driver:
         """Score what was trained since the last evaluation."""
         for pod in range(len(self.population.places)):
             while pod not in self.pool.away() and (task := self.orchestrator.last(pod)) and not self._interrupted():
-                self.orchestrator.tell(pod, self.pool.do(pod, task))
+                outcome = self.pool.do(pod, task)
+                self.orchestrator.tell(pod, outcome)
+                self._log_notes(outcome)
+                if outcome.late:
+                    break
 
     def _stop(self) -> str | None:
         plan, orchestrator = self.plan, self.orchestrator
@@ -309,11 +313,14 @@ class Driver:
         if done is None:
             return
         pod, outcome = done
+        self._log_notes(outcome)
+        if outcome.report:
+            self._window[pod].add(outcome.report, outcome.ids)
+
+    def _log_notes(self, outcome: Outcome) -> None:
         for note in outcome.notes:
             self.run.log(note)
         self.noted += len(outcome.notes)
-        if outcome.report:
-            self._window[pod].add(outcome.report, outcome.ids)
 
     def _report(self, rate: float) -> None:
         """One report: of the run for the console, of each member for ledger, event file and hook."""
