@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import podium
 from podium.core.streams import Streams
 from podium.envs.from_gymnasium import FromGymnasium
 from podium.envs.native import SIMULATORS
@@ -86,3 +88,9 @@ def test_a_step_shows_the_row_that_the_objects_show(id: str) -> None:
         for _ in range(5):
             assert (seen.sum(-1) == 1).all() and set(seen.unique().tolist()) == {0, 1}
             seen = env.step(torch.zeros(1, 3, dtype=torch.int64)).obs
+
+
+@pytest.mark.slow
+def test_the_preset_finds_the_shortest_way_along_the_cliff(tmp_path: Path) -> None:
+    podium.train("cliffwalking", "ppo", "stop.steps=120000", "train.threads=1", out=tmp_path / "run")
+    assert (podium.load(tmp_path / "run").evaluate(5, "CliffWalking-v1") >= -15).all()

@@ -70,7 +70,7 @@ class FrozenLake(Tabular):
 
 
 class CliffWalking(Tabular):
-    """Action: up, right, down, left. Reward: -1 per step until the goal, -100 for one off the cliff, back to the start."""
+    """Action: up, right, down, left. Reward: -1 per step until the goal, -100 off the cliff, back to the start."""
 
     id = "CliffWalking-v1"
     obs_space = Row(Discrete(48))
