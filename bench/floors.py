@@ -78,14 +78,14 @@ def run(*command: str, timeout: float = 3600) -> str:
     return done.stdout
 
 
-def trained(words: Sequence[str], env: str, seed: int, command: str = "train") -> Result:
+def trained(words: Sequence[str], env: str, seed: int, command: str = "train", episodes: int = 100) -> Result:
     """Train with a seed, then evaluate in Gymnasium's env: wall-clock seconds of the whole command, score, steps."""
     path = SCRATCH / "-".join([command, *words[:2], str(seed)])
     shutil.rmtree(path, ignore_errors=True)
     start = time.perf_counter()
     run(PODIUM, command, *words, f"seed={seed}", "-o", str(path))
     seconds = time.perf_counter() - start
-    score = json.loads(run(PODIUM, "eval", str(path), "--env", env, "--episodes", "100", "--json"))
+    score = json.loads(run(PODIUM, "eval", str(path), "--env", env, "--episodes", str(episodes), "--json"))
     top = json.loads(run(PODIUM, "top", str(path), "--json"))[0]
     with sqlite3.connect(path / "ledger.sqlite") as ledger:
         (total,) = ledger.execute("SELECT max(step) FROM scores").fetchone()
@@ -216,7 +216,7 @@ def behaves(results: list[Result], floor: float, aim: float) -> Verdict:
 
 
 def _seeds(results: list[Result]) -> str:
-    said = "seed {seed}: {mean:.1f} in {seconds:.1f} s, best at step {steps:,} of {total_steps:,}"
+    said = "seed {seed}: {mean:.4g} in {seconds:.1f} s, best at step {steps:,} of {total_steps:,}"
     return "; ".join(said.format(**r) for r in results)
 
 
@@ -381,6 +381,21 @@ def _preset(preset: str, env: str, score: float, budget: int) -> Floor:
     )
 
 
+def _first(preset: str, env: str, score: float, episodes: int = 500) -> Floor:
+    """A preset for one's first run: the score within minutes, with every seed."""
+    words = (preset, "ppo")
+    parts = [Part(f"{preset} seed {s}", lambda s=s: trained(words, env, s, episodes=episodes)) for s in range(3)]
+    return Floor(
+        preset,
+        f"`podium train {preset} ppo`, from start to exit, then {score:g} on {env}, mean of {episodes:,} episodes",
+        "3 of 3 seeds in 600 s",
+        "3 of 3 in 120 s",
+        f"podium train {preset} ppo seed=N; podium eval RUN --env {env} --episodes {episodes}",
+        parts,
+        lambda results: in_time(results, score, 600, 120, 3),
+    )
+
+
 def _ratio(name: str, what: str, key: str, floor: float, aim: float) -> Floor:
     which = key.partition("/")[0]
     return Floor(
@@ -439,6 +454,11 @@ FLOORS = [
     _preset("pendulum", "Pendulum-v1", -250, 200_000),
     _preset("acrobot", "Acrobot-v1", -100, 500_000),
     _preset("mountaincar-continuous", "MountainCarContinuous-v0", 85, 200_000),
+    _first("taxi", "Taxi-v4", 7),
+    _first("cliffwalking", "CliffWalking-v1", -15),
+    _first("frozenlake", "FrozenLake-v1", 0.7),
+    _first("mountaincar", "MountainCar-v0", -110),
+    _first("blackjack", "Blackjack-v1", -0.06, 20_000),
     _stack(("pendulum", "sac"), "Pendulum-v1", -200, -160, 20_000, 20_000, 10, 8, 50),
     _stack(("pendulum", "td3"), "Pendulum-v1", -200, -160, 20_000, 20_000, 10, 8, 50),
     _stack(("cartpole", "dqn"), "CartPole-v1", 475, 475, 50_000, 25_000, 5, 4),

@@ -15,8 +15,11 @@ from torch import Tensor
 from podium.core.spec import Step
 from podium.core.streams import Streams
 from podium.envs.native import SIMULATORS, Simulator
+from podium.envs.native.pong import Pong
+from podium.envs.native.tabular import Tabular
 
-twins = pytest.mark.parametrize("id", [id for id in SIMULATORS if id != "VectorPong-v0"])  # see test_pong.py
+ELSEWHERE = (Pong, Tabular)  # in test_pong.py and test_tabular.py
+twins = pytest.mark.parametrize("id", [id for id, kind in SIMULATORS.items() if not issubclass(kind, ELSEWHERE)])
 CLOSE = 1e-5
 
 
