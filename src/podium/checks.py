@@ -72,6 +72,8 @@ def check(experiment: Experiment) -> None:
     if conv is not None and (module is not None or not any(part.image for part in parts_of(spec.obs))):
         why = "net.module takes the pixels itself" if module is not None else f"{env.id} shows no images"
         raise ConfigError("net.conv", [list(layer) for layer in conv], f"null: {why}")
+    if module is not None and getattr(experiment.algo, "noisy", False):
+        raise PodiumError(f"algo.noisy=true needs Podium's own layers, got net.module={module}. Remove one of the two.")
     cls = algorithm(experiment.algo.name)
     if not is_guest(cls):
         of_space(spec.action)
