@@ -79,6 +79,18 @@ def test_an_exchange_copies_rows_as_they_were() -> None:
     assert [float(g.skill) for g in fresh.guests] == pytest.approx([float(g.skill) for g in made.guests])
 
 
+def test_a_guest_that_is_replaced_is_closed_and_may_fail_at_that() -> None:
+    made, closed = pod(0.1, 0.2), []
+
+    def close() -> None:
+        closed.append(1)
+        raise RuntimeError("broken")
+
+    made.guests[1].close = close  # type: ignore[attr-defined]
+    made.exchange([Refill(1, 9, None, {"speed": 0.7})])
+    assert closed == [1] and made.guests[1].genes["speed"] == 0.7
+
+
 WALK = ("CartPole-v1", "algo=test_guests:Walker", "evolve.members=4", "evolve.interval=10", "algo.steps=1", "env.num=1")
 
 

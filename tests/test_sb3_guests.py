@@ -16,6 +16,7 @@ from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from podium import compose, entrants, lookup
+from podium import experiment as experiments
 from podium.core import hyper, tree
 from podium.core.errors import MissingExtra, PodiumError
 from podium.envs.settings import EnvSettings
@@ -228,6 +229,7 @@ def test_a_child_keeps_the_replay_of_its_row() -> None:
         (["cartpole", "sb3-dqn", "algo.warmup=200", "stop.steps=100"], "algo.warmup"),
         (["cartpole", "sb3-dqn", "algo.warmup=200", "algo.capacity=100"], r"at most algo.capacity \(100\), got 200"),
         (["cartpole", "sb3-a2c", "algo.anneal=[lr]"], "algo.anneal has no effect with sb3-a2c"),
+        (["cartpole", "sb3-a2c", "train.schedule=[{step: 0, genes: {lr: 0.1}}]"], "train.schedule has no effect"),
         (["pendulum", "sb3-sac", "algo.temperature=[0.1,1]"], "algo.learn_temperature=false"),
     ],
 )
@@ -235,6 +237,18 @@ def test_what_does_not_fit_is_refused_in_one_line(words: list[str], message: str
     with pytest.raises(PodiumError, match=message) as refused:
         entrants.validate(compose.compose(words))
     assert "\n" not in str(refused.value)
+
+
+def test_nobody_is_compared_before_it_has_learnt() -> None:
+    kind = entrants.validate(compose.compose(["pendulum", "sb3-sac", "algo.warmup=300"]))
+    assert experiments.first_update(kind) == (300, "algo.warmup")
+    assert experiments.first_update(entrants.validate(compose.compose(["pendulum", "sb3-a2c"])))[0] == 0
+
+
+def test_an_evaluation_follows_from_the_seed() -> None:
+    case = CASES[0]
+    first, again, other = (agent(case, seed).evaluate(8)["return"] for seed in (1, 1, 2))
+    assert first == again and first != other
 
 
 @pytest.mark.parametrize(("name", "package"), [("sb3-sac", "stable_baselines3"), ("sb3-tqc", "sb3_contrib")])
