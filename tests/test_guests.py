@@ -1,4 +1,4 @@
-"""Agents of other libraries as members: Stable-Baselines3's PPO, and a class of the user's own."""
+"""Agents of other libraries as members of a run: Stable-Baselines3's, and a class of the user's own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -15,81 +14,13 @@ import mpi
 import podium
 from podium import lookup
 from podium.algos.base import AlgoSettings
-from podium.core import tree
 from podium.core.errors import ConfigError
 from podium.core.hyper import GeneValue, gene
 from podium.core.imports import Importable
 from podium.envs.settings import EnvSettings
 from podium.evolve.turn import Refill, Task
-from podium.guests.sb3 import SB3PPO, SB3PPOSettings
 from podium.roles.guests import GuestPod
 from podium.store.ledger import Ledger
-
-GENES = {"lr": 1e-3, "discount": 0.98, "lam": 0.9, "clip": 0.2, "entropy": 0.01, "critic": 0.5, "max_norm": 0.5}
-PLAN = SB3PPOSettings(steps=32, batch=32, epochs=2)
-
-
-def agent(seed: int = 0, normalise: bool = False, **genes: float) -> SB3PPO:
-    env = EnvSettings(id="CartPole-v1", num=2, normalise_obs=normalise, normalise_reward=normalise)
-    return SB3PPO(env, PLAN, GENES | genes, seed)
-
-
-def weights(made: SB3PPO) -> torch.Tensor:
-    return torch.cat([p.detach().flatten() for p in made.model.policy.parameters()])
-
-
-def test_it_trains_as_it_does_by_itself() -> None:
-    import gymnasium as gym
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.vec_env import DummyVecEnv
-
-    alone = PPO(
-        "MlpPolicy",
-        DummyVecEnv([lambda: gym.make("CartPole-v1")] * 2),
-        **{"learning_rate": 1e-3, "gamma": 0.98, "gae_lambda": 0.9, "clip_range": 0.2, "ent_coef": 0.01},
-        **{"n_steps": 32, "batch_size": 32, "n_epochs": 2, "seed": 3, "device": "cpu"},
-    )
-    alone.learn(256)
-    ours = agent(3)
-    ours.train(128)
-    ours.train(128)
-    assert torch.equal(weights(ours), torch.cat([p.detach().flatten() for p in alone.policy.parameters()]))
-
-
-@pytest.mark.parametrize("normalise", [False, True])
-def test_all_that_was_learnt_travels(normalise: bool) -> None:
-    one, other = agent(1, normalise), agent(2, normalise)
-    untrained = tree.flatten(one.state())
-    one.train(128)
-    state = copy.deepcopy(one.state())
-    assert {k: v.shape for k, v in tree.flatten(state).items()} == {k: v.shape for k, v in untrained.items()}
-    other.load(state)
-    found, wanted = tree.flatten(other.state()), tree.flatten(state)
-    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
-    if normalise:
-        assert np.array_equal(other._envs.obs_rms.mean, one._envs.obs_rms.mean) and one._envs.obs_rms.count > 100
-    # The optimiser's moments count: with the same data the next steps are the same.
-    data = [torch.randn(p.shape) for p in one.model.policy.parameters()]
-    for made in (one, other):
-        for p, g in zip(made.model.policy.parameters(), data, strict=True):
-            p.grad = g.clone()
-        made.model.policy.optimizer.param_groups[0]["lr"] = 0.01
-        made.model.policy.optimizer.step()
-    assert torch.equal(weights(one), weights(other))
-
-
-@pytest.mark.parametrize("name", list(GENES))
-def test_a_perturbed_gene_changes_the_next_update(name: str) -> None:
-    """From equal weights and equal dice: only the gene differs, and it is set after the agent was made."""
-    other = {"discount": 0.6, "lam": 0.3, "clip": 1e-4, "max_norm": 0.01}.get(name, GENES[name] * 3)
-    found = []
-    for value in (GENES[name], other):
-        made = agent(5)
-        made.train(64)
-        made.genes = GENES | {name: value}
-        made.train(64)
-        found.append(weights(made))
-    assert not torch.equal(*found)
 
 
 class Walker:
@@ -148,6 +79,18 @@ def test_an_exchange_copies_rows_as_they_were() -> None:
     assert [float(g.skill) for g in fresh.guests] == pytest.approx([float(g.skill) for g in made.guests])
 
 
+def test_a_guest_that_is_replaced_is_closed_and_may_fail_at_that() -> None:
+    made, closed = pod(0.1, 0.2), []
+
+    def close() -> None:
+        closed.append(1)
+        raise RuntimeError("broken")
+
+    made.guests[1].close = close  # type: ignore[attr-defined]
+    made.exchange([Refill(1, 9, None, {"speed": 0.7})])
+    assert closed == [1] and made.guests[1].genes["speed"] == 0.7
+
+
 WALK = ("CartPole-v1", "algo=test_guests:Walker", "evolve.members=4", "evolve.interval=10", "algo.steps=1", "env.num=1")
 
 
@@ -175,6 +118,32 @@ def test_stable_baselines3_evolves(fleet: str, tmp_path: Path) -> None:
         assert ledger.exchanges()
     assert len(podium.load(result.path).evaluate(3)) == 3
     assert podium.resume(result.path, "stop.steps=640").step >= 640
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cartpole", "sb3-dqn", "truncation"),
+        ("pendulum", "sb3-sac", "tournament"),
+        ("pendulum", "sb3-tqc", "truncation"),
+        ("cartpole", "sb3-recurrent-ppo", "tournament", "algo.steps=32", "algo.epochs=1", "env.num=1"),
+    ],
+    ids=lambda words: words[1],
+)
+def test_any_agent_of_it_evolves_and_goes_on(words: tuple[str, ...], tmp_path: Path) -> None:
+    plan = ("evolve.members=2", "evolve.interval=64", "stop.steps=192", "eval.episodes=2", "fleet.pods=1")
+    own = () if "algo.epochs=1" in words else ("algo.warmup=32",)
+    result = podium.evolve(*words, *plan, *own, "algo.batch=16", out=tmp_path / "run")
+    assert result.reason == "steps" and result.top[0]["algo"] == words[1]
+    with Ledger(result.path / "ledger.sqlite", readonly=True) as ledger:
+        assert ledger.exchanges() and not any(m["status"] == "failed" for m in ledger.members())
+    assert podium.lineage(result.path)["schedule"]
+    champion = podium.load(result.path)
+    assert 0 < champion.guest.model.num_timesteps <= 192 and len(champion.evaluate(2)) == 2
+    assert podium.resume(result.path, "stop.steps=256").step >= 256
+    with Ledger(result.path / "ledger.sqlite", readonly=True) as ledger:
+        assert not any(m["status"] == "failed" for m in ledger.members())
 
 
 @pytest.mark.slow

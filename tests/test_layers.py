@@ -43,7 +43,7 @@ RANK = {name: rank for rank, line in enumerate(ORDER.split("\n")) for name in li
 DATA = {"presets"}  # files that are read, not imported
 OPTIONAL = {"Box2D", "ale_py", "envpool", "fastapi", "imageio", "mpe2", "mpi4py", "mujoco", "onnx", "onnxruntime"}
 OPTIONAL |= {"onnxscript", "pettingzoo", "plotly", "pygame", "pymoo", "ray", "stable_baselines3", "tianshou"}
-OPTIONAL |= {"torchrl", "uvicorn"}
+OPTIONAL |= {"sb3_contrib", "torchrl", "uvicorn"}
 FILES = sorted(ROOT.rglob("*.py"))
 
 

@@ -42,12 +42,13 @@ GENES = {
 }
 PRIORITISED = {"replay": {"prioritised": True, "capacity": 100}}  # so small that it is written over
 SUBSET = {"critic": {"count": 4, "target": "subset", "subset": 2, "policy": "mean"}}
-RAINBOW = {"double": True, "dueling": True, "distribution": "c51", "atoms": 11, "n_step": 3, **PRIORITISED}
+RAINBOW = {"double": True, "dueling": True, "distribution": "c51", "atoms": 11, "n_step": 3, "noisy": True}
 PLANS: dict[str, tuple[str, dict[str, Any]]] = {
     "dqn": ("dqn", {"target_every": 2}),
-    "rainbow": ("dqn", RAINBOW),
+    "rainbow": ("dqn", RAINBOW | PRIORITISED),
     "dqn-qr-mean": ("dqn", {"distribution": "qr", "atoms": 5, "critic": {"count": 3, "target": "mean"}}),
     "dqn-subset": ("dqn", SUBSET),
+    "dqn-subset-noisy": ("dqn", SUBSET | {"noisy": True}),
     "sac-discrete": ("sac-discrete", {}),
     "sac-discrete-prioritised": ("sac-discrete", {"n_step": 2, **PRIORITISED, **SUBSET}),
     "ddpg": ("ddpg", {"critic": {"count": 1}}),
@@ -146,6 +147,7 @@ def test_the_order_of_the_rows_does_not_matter(plan: str) -> None:
 def pod(plan: str, first: int, members: int) -> Pod:
     name, settings = PLANS[plan]
     dead = () if "replay" in settings else ("alpha", "beta")  # without priorities they are refused
+    dead += ("epsilon", "epsilon_end", "epsilon_steps") if "noisy" in settings else ()
     each = {gene: {"each": row[first : first + members]} for gene, row in genes_of(name).items() if gene not in dead}
     algo = {key: value for key, value in settings.items() if key not in ("critic", "replay")}
     sections = {key: settings[key] for key in ("critic", "replay") if key in settings}

@@ -73,24 +73,33 @@ def check(experiment: Experiment) -> None:
     if conv is not None and (module is not None or not any(part.image for part in parts_of(spec.obs))):
         why = "net.module takes the pixels itself" if module is not None else f"{env.id} shows no images"
         raise ConfigError("net.conv", [list(layer) for layer in conv], f"null: {why}")
+    if module is not None and getattr(experiment.algo, "noisy", False):
+        raise PodiumError(f"algo.noisy=true needs Podium's own layers, got net.module={module}. Remove one of the two.")
     cls = algorithm(experiment.algo.name)
     if not is_guest(cls):
         of_space(spec.action)
-    elif hasattr(cls, "env"):
-        _check_unseen(env, experiment.algo.name, cls.env)
+    else:
+        _check_guest(experiment, getattr(cls, "env", tuple(EnvSettings.model_fields)))
     _check_mask(env, experiment.algo.name, spec)
     experiment.algo.check(spec)
     _check_dead(experiment)
+    stop, warmup = experiment.stop.steps, getattr(experiment.algo, "warmup", 0)
+    if stop is not None and warmup >= stop:
+        raise ConfigError("algo.warmup", warmup, f"less than stop.steps, {stop}: it would never learn")
     if isinstance(experiment.algo, OffPolicySettings):
         _check_replay(experiment, experiment.algo, spec)
     else:
         check_unused(experiment.algo.name, experiment.model_dump(mode="json", include={*REPLAYED}))
 
 
-def _check_unseen(env: EnvSettings, guest: str, known: Sequence[str]) -> None:
+def _check_guest(experiment: Experiment, known: Sequence[str]) -> None:
     """Refuse what an agent of another library, which makes its envs itself, would not heed."""
-    for name, field in EnvSettings.model_fields.items():
-        value, default = getattr(env, name), field.get_default(call_default_factory=True)
+    guest = experiment.algo.name
+    for field, given in (("algo.anneal", experiment.algo.anneal), ("train.schedule", experiment.train.schedule)):
+        if given:
+            raise PodiumError(f"{field} has no effect with {guest}: its genes change when members evolve. Remove it.")
+    for name, setting in EnvSettings.model_fields.items():
+        value, default = getattr(experiment.env, name), setting.get_default(call_default_factory=True)
         if name not in known and value != default:
             raise ConfigError(f"env.{name}", value, f"leave it out: {guest} makes its envs itself")
 
@@ -120,8 +129,6 @@ def _check_replay(experiment: Experiment, algo: OffPolicySettings, spec: Spec) -
     experiment.critic.check()
     memory.check(spec, experiment.replay, algo.batch)
     stop, capacity = experiment.stop.steps, experiment.replay.capacity
-    if stop is not None and algo.warmup >= stop:
-        raise ConfigError("algo.warmup", algo.warmup, f"less than stop.steps, {stop}: it would never learn")
     owners = spec.members if experiment.replay.shared else 1
     if stop is not None and algo.batch > stop * owners:
         raise ConfigError("algo.batch", algo.batch, f"at most stop.steps, {stop}: it would never learn")

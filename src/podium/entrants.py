@@ -72,7 +72,8 @@ def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int, said: Co
     """The sections of a kind, with a range on each gene that is to be searched."""
     algo, net = dict(tree.get("algo", {})), tree.get("net", {})
     settings = lookup.algorithm(algo.get("name")).Settings
-    hyper.check(naming.build(settings, algo, "algo"), _share(evolve, i))  # a range must not hide what is wrong
+    given = naming.build(settings, algo, "algo")
+    hyper.check(given, _share(evolve, i))  # a range must not hide what is wrong
     naming.build(NetSettings, net, "net")
     if "anneal" in said and algo.get("anneal"):
         raise ConfigError("algo.anneal", algo["anneal"], "[]: evolution makes the schedules")
@@ -85,7 +86,9 @@ def _searching(tree: Mapping[str, Any], evolve: EvolveSettings, i: int, said: Co
     fixed = {*each, *said} - {*ranges}
     names = list(evolve.genes)
     if evolve.genes == "auto":
-        names = [] if ranges else [name for name, gene in declared.items() if gene.search and name not in fixed]
+        dead = given.dead(prioritised=True, styled=True)  # of what is searched only the plan can kill any
+        alive = [name for name, gene in declared.items() if gene.search and name not in dead]
+        names = [] if ranges else [name for name in alive if name not in fixed]
     for name in names:
         if name not in declared:
             raise UnknownName("evolve.genes", name, declared)

@@ -45,8 +45,8 @@ def unsaved(experiment: Experiment) -> str | None:
 def first_update(experiment: Experiment) -> tuple[int, str]:
     """At which step a member learns for the first time, and the setting that says so; 0 without a replay."""
     algo = experiment.algo
-    if not isinstance(algo, OffPolicySettings):
-        return 0, "algo.steps"
+    if not isinstance(algo, OffPolicySettings):  # an agent of another library may have a replay of its own
+        return getattr(algo, "warmup", 0), "algo.warmup"
     batch = -(-algo.batch // (experiment.train.members if experiment.replay.shared else 1))
     return max((algo.warmup, "algo.warmup"), (batch, "algo.batch"))
 

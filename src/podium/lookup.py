@@ -36,7 +36,19 @@ ALGORITHMS: dict[str, type[Any]] = {
 }
 MASKED = ("ppo", "a2c", "dqn", "sac-discrete")
 """Those that obey an action mask; algorithms of a user's see to it themselves."""
-GUESTS = {"sb3-ppo": "podium.guests.sb3:SB3PPO"}
+GUESTS = {
+    "sb3-ppo": "podium.guests.sb3:SB3PPO",
+    "sb3-a2c": "podium.guests.sb3:SB3A2C",
+    "sb3-dqn": "podium.guests.sb3:SB3DQN",
+    "sb3-ddpg": "podium.guests.sb3:SB3DDPG",
+    "sb3-td3": "podium.guests.sb3:SB3TD3",
+    "sb3-sac": "podium.guests.sb3:SB3SAC",
+    "sb3-tqc": "podium.guests.contrib:SB3TQC",
+    "sb3-qrdqn": "podium.guests.contrib:SB3QRDQN",
+    "sb3-crossq": "podium.guests.contrib:SB3CrossQ",
+    "sb3-trpo": "podium.guests.contrib:SB3TRPO",
+    "sb3-recurrent-ppo": "podium.guests.contrib:SB3RecurrentPPO",
+}
 """Agents of other libraries, imported only when they are asked for."""
 
 

@@ -37,7 +37,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "dqn-prioritised": ("dqn", {"replay": {"prioritised": True}}),
     "dqn-mean": ("dqn", {"critic": THREE["mean"]}),
     "dqn-subset": ("dqn", {"critic": THREE["subset"]}),
-    "rainbow": ("dqn", {"double": True, "dueling": True, "n_step": 3, **C51, "replay": {"prioritised": True}}),
+    "dqn-noisy": ("dqn", {"noisy": True}),
+    "rainbow": (
+        "dqn",
+        {"double": True, "dueling": True, "n_step": 3, **C51, "noisy": True, "replay": {"prioritised": True}},
+    ),
     "sac-discrete": ("sac-discrete", {"tau": 0.1, **COLD}),
     "ddpg": ("ddpg", {"tau": 0.1}),
     "ddpg-ou": ("ddpg", {"tau": 0.1, "process": "ou", "noise": 0.5}),

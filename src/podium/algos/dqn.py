@@ -3,7 +3,8 @@
     y = r + γ max_a Q'(s', a),    double: Q'(s', argmax_a Q(s', a))
     min  E[Huber(Q(s, a) - y)],   distributional: the distance of distributions in place of numbers
 
-Double, dueling, n-step, distributional (C51, QR) and prioritised replay are options; epsilon falls for every member.
+Double, dueling, n-step, distributional (C51, QR), noisy networks and prioritised replay are options. A member explores
+by epsilon, which falls, or by the noise of its networks.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from podium.core.streams import Block, Streams
 from podium.core.tree import Tree
 from podium.nets.critics import Critics, CriticSettings
 from podium.nets.encoder import Mask
+from podium.nets.noisy import factors
 from podium.nets.settings import NetSettings
+from podium.nets.towers import Towers
 from podium.ops import ensemble
 from podium.ops.shape import per_member
 from podium.ops.value_heads import Atoms, Head, Quantiles, Scalar
@@ -50,6 +53,12 @@ class DQNSettings(OffPolicySettings):
     atoms: int = Field(51, ge=2, description="of the distribution")
     low: float = Field(-10.0, description="the least return that c51 knows")
     high: float = Field(10.0, description="the greatest return that c51 knows")
+    noisy: bool = Field(False, description="explore by noise on the weights, whose size is learnt, in place of epsilon")
+    noisy_sigma: float = Field(0.5, gt=0, description="that noise to begin with, for layers of one input")
+
+    def dead(self, prioritised: bool, styled: bool) -> dict[str, str]:
+        exploring = dict.fromkeys(("epsilon", "epsilon_end", "epsilon_steps"), "algo.noisy=false") if self.noisy else {}
+        return super().dead(prioritised, styled) | exploring
 
     def check(self, spec: Spec) -> None:
         self.needs_discrete(spec)
@@ -83,14 +92,19 @@ class DQN(OffPolicy):
         self._actions, agent = int(spec.action.n), streams.agent  # type: ignore[attr-defined]
         self._head = _head(settings, spec.device)
         outputs = (self._actions + settings.dueling) * self._head.atoms
-        self.critics = Critics(agent, net, critic, self.size, outputs, spec.device, spec.obs)
+        sigma = settings.noisy_sigma if settings.noisy else None
+        self.critics = Critics(agent, net, critic, self.size, outputs, spec.device, spec.obs, sigma)
         self._dice = Block(lambda: random.uniform(agent, ahead(2 * spec.envs), 2, spec.envs).to(spec.device))
         self.blocks = {"act": self._dice, "subset": self.critics.drawn}
+        if settings.noisy:
+            size = critic.count, self.critics.online.noisy.numbers
+            self.blocks["noise"] = Block(lambda: factors(agent, ahead(size[0] * size[1]), *size).to(spec.device))
 
     @torch.no_grad()
     def act(self, obs: Tensor, carry: Tree, *, explore: bool) -> tuple[dict[str, Tensor], Tree]:
-        """`[M, E, *O]` -> actions `[M, E]`, epsilon-greedy or greedy."""
+        """`[M, E, *O]` -> actions `[M, E]`, with epsilon or noise to explore, or greedy."""
         seen = self.inputs(obs)
+        self._perturb(self.critics.online, explore)
         greedy = self._values(seen).argmax(-1)
         if not explore:
             return {"action": greedy}, carry
@@ -98,7 +112,13 @@ class DQN(OffPolicy):
         anyone = self._mask.choose(which, self._actions, seen)
         return {"action": torch.where(chance < per_member(self._epsilon(), chance), anyone, greedy)}, carry
 
+    def _perturb(self, net: Towers, noisy: bool = True) -> None:
+        """Draw new noise for noisy networks, or take it away."""
+        if self.settings.noisy:
+            net.noisy.perturb(self.blocks["noise"].next() if noisy else None)
+
     def propose(self, obs: Tensor) -> dict[str, Tensor]:
+        self._perturb(self.critics.online, noisy=False)
         values = self._values(self.inputs(obs))
         return {"action": values.argmax(-1), "values": values}
 
@@ -110,6 +130,8 @@ class DQN(OffPolicy):
     def _epsilon(self) -> Tensor:
         """How often each member acts at random now, `[M]`: always while warming up, then along its schedule."""
         acted, genes = self.acted, self.genes
+        if self.settings.noisy:
+            return self.cold(acted).float()
         left = (1 - acted / genes["epsilon_steps"]).clamp_(min=0)
         epsilon = genes["epsilon_end"] + left * (genes["epsilon"] - genes["epsilon_end"])
         return torch.where(acted < self.settings.warmup, 1.0, epsilon)
@@ -131,6 +153,7 @@ class DQN(OffPolicy):
 
     def update(self, batch: Batch, genes: dict[str, Tensor]) -> dict[str, Tensor]:
         active, target = batch.get("active"), self._target(batch)
+        self._perturb(self.critics.online)
         out, pull = self.critics.online.vjp(self.inputs(batch["obs"]))
         returns = self._returns(out)
         chosen = batch["action"][:, None, :, None, None]
@@ -157,8 +180,10 @@ class DQN(OffPolicy):
     def _target(self, batch: Batch) -> Tensor:
         """What the returns of the actions in the batch should be, `[M, B, Z]`."""
         obs, critics, head = self.inputs(batch["next_obs"]), self.critics, self._head
+        self._perturb(critics.target)
         after = self._returns(critics.next_values(obs))
         if self.settings.double:
+            self._perturb(critics.online)
             values = self._values(obs)
         else:
             values = self._mask(critics.bootstrap(head.mean(after)), obs)

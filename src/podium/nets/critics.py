@@ -56,9 +56,10 @@ class Critics:
         n_out: int = 1,
         device: torch.device | None = None,
         space: Space[Any] | None = None,
+        sigma: float | None = None,
     ) -> None:
         self.settings = settings
-        self.online = Towers(generators, net, n_in, n_out, settings.count, device, space)
+        self.online = Towers(generators, net, n_in, n_out, settings.count, device, space, sigma)
         self.target = self.online.twin()
         self.optimiser = Adam(self.online.params)
         self.drawn = Block(lambda: streams.uniform(generators, DRAWN, settings.count).to(device))

@@ -113,7 +113,7 @@ class Mlp:
         """Take `[M, N, Q]` for its weights."""
         self.weight = weight.requires_grad_()
         self.params = [self.weight]
-        rows = weight.detach()
+        self._rows = rows = weight.detach()
         self._all = self._layers(rows.flatten(0, 1))
         self._grad: Tensor | None = None  # made when there is one
         self._tower = [self._layers(rows[:, n]) for n in range(rows.shape[1])]
@@ -139,8 +139,12 @@ class Mlp:
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:
         """All towers. Weights may change in place between forward and backward only at the caller's peril."""
         if torch.is_grad_enabled():
-            return _Towers.apply(self.weight, x, self)  # type: ignore[no-any-return, no-untyped-call]
+            return _Towers.apply(self._traced(), x, self)  # type: ignore[no-any-return, no-untyped-call]
         return self._outputs(self._forward(self._all, _repeat(x, len(self.heads)), None))
+
+    def _traced(self) -> Tensor:
+        """The weights that `_all` are views of, as autograd knows them."""
+        return self.weight
 
     def vjp(self, x: Tensor) -> tuple[tuple[Tensor, ...], Callable[..., None]]:
         """All towers without autograd, and a function that takes the outputs' gradients and sets `weight.grad`."""
@@ -159,7 +163,7 @@ class Mlp:
         """
         layers, towers = self._all, len(self.heads)
         if which is not None:
-            rows = torch.take_along_dim(self.weight.detach(), which.unsqueeze(-1), 1)
+            rows = torch.take_along_dim(self._rows, which.unsqueeze(-1), 1)
             layers, towers = self._layers(rows.flatten(0, 1)), which.shape[1]
         out: Tensor = self._forward(layers, _repeat(x, towers), None).unflatten(0, (len(x), -1)).mT
         return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from podium.core.streams import Generators
 from podium.core.tree import Tree
 from podium.nets.encoder import Encoder
 from podium.nets.mlp import Mlp
+from podium.nets.noisy import NoisyMlp
 from podium.nets.settings import NetSettings
 from podium.nets.user import Stacked, factory_of
 
@@ -35,7 +37,9 @@ class Towers:
         towers: int = 1,
         device: torch.device | None = None,
         space: Space[Any] | None = None,
+        sigma: float | None = None,
     ) -> None:
+        """`sigma`: that of noisy networks to begin with; None: they are not noisy."""
         self._encoder = None
         if space is not None and (len(parts_of(space)) > 1 or parts_of(space)[0].image):
             self._encoder = Encoder(generators, space, settings, device)
@@ -44,19 +48,21 @@ class Towers:
         self.autograd = settings.module is not None or bool(encoding)  # whether `vjp` needs autograd
         self._net: Mlp | Stacked
         if settings.module is None:
-            self._net = Mlp(
-                generators,
-                (n_in, *settings.hidden),
-                [n_out] * towers,
-                activation=settings.activation,
-                layer_norm=settings.layer_norm,
-                device=device,
-            )
+            sizes, heads = (n_in, *settings.hidden), [n_out] * towers
+            more: dict[str, Any] = {"activation": settings.activation, "layer_norm": settings.layer_norm}
+            make = Mlp if sigma is None else partial(NoisyMlp, sigma=sigma)
+            self._net = make(generators, sizes, heads, device=device, **more)
         else:
             factory = factory_of(settings.module)
             self._net = Stacked(generators, factory, n_in, n_out, device, towers)
             self._try(settings.module, torch.zeros(len(generators), 2, n_in, device=device), (towers, 2, n_out))
         self.params = [*self._net.params, *encoding]
+
+    @property
+    def noisy(self) -> NoisyMlp:
+        """The network, where it is noisy."""
+        assert isinstance(self._net, NoisyMlp)
+        return self._net
 
     def _seen(self, x: Tensor) -> Tensor:
         return x if self._encoder is None else self._encoder(x)

@@ -6,6 +6,7 @@ import math
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -112,6 +113,8 @@ class GuestPod:
         states = [self.guests[r.source].state() if isinstance(r.source, int) else r.source for r in refills]
         for refill, state in zip(refills, states, strict=True):
             if state is None or self.failed[refill.row]:  # a guest that raised may be in any state
+                with suppress(Exception):  # nor must it stand in the way of the next
+                    _close(self.guests[refill.row])
                 self.guests[refill.row] = self._make(refill.member, refill.genes)
             guest = self.guests[refill.row]
             if state is not None:
@@ -157,9 +160,13 @@ class GuestPod:
 
     def close(self) -> None:
         for guest in self.guests:
-            end = getattr(guest, "close", None)
-            if callable(end):
-                end()
+            _close(guest)
+
+
+def _close(guest: Guest) -> None:
+    end = getattr(guest, "close", None)
+    if callable(end):
+        end()
 
 
 def _row(state: Tree) -> Tree:
