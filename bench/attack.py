@@ -19,6 +19,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -370,8 +371,15 @@ def stranger(number: int, runs: dict[str, Path], sandbox: Path) -> dict[str, Any
         wrong.append("traceback")
     if not wrong:
         return None
+    told = told._replace(err=told.err + _log(told.err))
     case = {"case": number, "run": name, "attacks": [attack.__name__ for attack in chosen], "words": words}
     return case | {"found": wrong, "code": told.code, "said": (told.out[-300:], told.err[-3000:])}
+
+
+def _log(said: str) -> str:
+    """The traceback that an unforeseen error is kept in."""
+    found = re.search(r"the traceback is in (\S+?)[;,.]? ", f"{said} ")
+    return Path(found[1]).read_text()[-2000:] if found and Path(found[1]).exists() else ""
 
 
 def _seen(folder: Path) -> list[tuple[str, int, float, bytes]]:

@@ -31,19 +31,27 @@ class Untrusted(PodiumError):
 
 def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(field, name) of all that settings name and that would run: code, and a cluster's address."""
-    evolve = config.get("evolve") or {}
-    kinds = {f"evolve.entrants[{i}].": kind for i, kind in enumerate(evolve.get("entrants") or ())}
+    entrants = _section(config, "evolve").get("entrants")
+    kinds = {f"evolve.entrants[{i}].": kind for i, kind in enumerate(entrants if isinstance(entrants, list) else ())}
     for prefix, part in {"": config, **kinds}.items():
         for section, field in (("env", "id"), ("algo", "name"), ("net", "module")):
-            value = (part.get(section) or {}).get(field)
+            value = _section(part, section).get(field)
             if isinstance(value, str) and (":" in value or field == "module"):
                 yield f"{prefix}{section}.{field}", value
-    env = config.get("env") or {}
+        if isinstance(part, str) and ":" in part:  # an entrant may be just the name of its algorithm
+            yield f"{prefix}algo.name", part
+    env = _section(config, "env")
     if str(env.get("id")).startswith(WRAPPERS):
         yield "env.kwargs", f"{env.get('id')} {json.dumps(env.get('kwargs'), default=str)}"
-    address = (config.get("fleet") or {}).get("address")
+    address = _section(config, "fleet").get("address")
     if address is not None:
         yield "fleet.address", str(address)
+
+
+def _section(config: Any, name: str) -> Mapping[str, Any]:
+    """A section of settings that nobody has checked yet."""
+    found = config.get(name) if isinstance(config, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
 
 
 def check(run: Path, config: Mapping[str, Any], trust: bool = False, typed: Collection[str | None] = ()) -> None:
