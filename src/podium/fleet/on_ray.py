@@ -74,7 +74,7 @@ def group(
 
     def launch(node: int, own: Sequence[Any]) -> Actor:
         home = {"machine": machine.identity(), "pid": os.getpid(), "folder": str(folder), "keys": keys.plain()}
-        what = {"path": path, "args": [*args, *own], "named": named, "search": sys.path}
+        what = {"path": path, "args": [*args, *own], "named": named, "search": sys.path, "here": _here()}
         variables = {"OMP_NUM_THREADS": str(share)}
         options = {"num_cpus": cpus, "num_gpus": gpus, "runtime_env": {"env_vars": variables}}
         actor = ray.remote(Host).options(**options).remote()
@@ -124,16 +124,35 @@ def connect(address: str | None, size: int, cpus: float) -> bool:
         home: dict[str, Any] = {"address": "local", "num_cpus": room, "_node_ip_address": "127.0.0.1"}
         if len(os.fsencode(tempfile.gettempdir())) > LONGEST - SESSION:
             home["_temp_dir"] = "/tmp/ray"  # as Ray has it by default
-        with _alone():
+        with _alone(), _elsewhere():
             ray.init(include_dashboard=False, **home, **quiet)  # "local": whatever other cluster runs here
         _guards.append(_guard())
         return True
     try:
         _reach(address)
-        ray.init(address=address, **quiet)
+        with _elsewhere():
+            ray.init(address=address, **quiet)
     except (OSError, RayError, RuntimeError, ValueError) as error:
         raise ConfigError("fleet.address", address, f"that of a Ray cluster that runs ({error})") from error
     return True
+
+
+@contextlib.contextmanager
+def _elsewhere() -> Iterator[None]:
+    """Away from the current folder, which Ray would search for packages in all its processes; a node comes back."""
+    here = _here()
+    os.chdir("/")
+    try:
+        yield
+    finally:
+        os.chdir(here)
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was deleted
+        return "/"
 
 
 def disconnect() -> None:
@@ -224,6 +243,8 @@ class Host:
         """Where the node will be."""
         self._spec: Mapping[str, Any] = wire.unpack(frames)
         sys.path[:] = [*self._spec["search"], *(p for p in sys.path if p not in self._spec["search"])]
+        with contextlib.suppress(OSError):  # another machine need not have it
+            os.chdir(self._spec["here"])
         self._socket = router()
         self._here = self._spec["machine"] == machine.identity()
         if self._here:
