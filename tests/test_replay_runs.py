@@ -235,7 +235,9 @@ def test_a_nan_fails_its_own_member_and_no_other(name: str, what: str, tmp_path:
     podium.train(*mine, "env.kwargs.row=1", f"env.kwargs.what={what}", out=tmp_path / "ill")
     members = whole.members(tmp_path / "ill")
     assert [row["status"] for row in members] == ["finished", "failed", "finished"]
-    came = "the reward of env 0 was nan (step 1" if what == "reward" else "the observation of env 0 was nan (at the start"
+    came = (
+        "the reward of env 0 was nan (step 1" if what == "reward" else "the observation of env 0 was nan (at the start"
+    )
     assert members[1]["reason"] == f"{came} of the rollout)"
     sound, ill = latest(tmp_path / "sound"), latest(tmp_path / "ill")
     assert ill["slot"]["failed"].tolist() == [False, True, False]
