@@ -27,7 +27,7 @@ MEANING = {
     "net.layer_norm": "layer normalisation before each activation",
     "train.device": "where tensors live, as torch names it",
     "eval.episodes": "episodes of each evaluation; fitness is their mean return",
-    "stop.seconds": "seconds of training, over all resumes",
+    "stop.seconds": "seconds of the run, evaluations included, over all resumes; see [environments](environments.md)",
     "algo.name": "the algorithm",
     "algo.lr": "learning rate",
     "algo.discount": "γ",

@@ -85,7 +85,7 @@ def test_members_of_a_cluster_need_not_fit_into_this_machine(monkeypatch: pytest
     words = ["cartpole", "ppo", "evolve.members=400", "fleet.pods=100"]
     tree_ = [entrants.complete(compose([*words, f"fleet={kind}"])) for kind in ("mpi", "processes")]
     assert entrants.validate(tree_[0])
-    with pytest.raises(PodiumError, match="fleet.pods=100 needs"):
+    with pytest.raises(PodiumError, match=r"fleet\.pods=100 needs"):
         entrants.validate(tree_[1])
 
 
@@ -171,7 +171,7 @@ def test_the_largest_that_is_named_fits_and_more_does_not(name: str, monkeypatch
 def test_a_module_of_the_user_s_own_is_built_once_to_see_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "memory", lambda: 100 << 20)
     words = ["cartpole", "ppo", "net.module=test_footprint:wide"]
-    with pytest.raises(PodiumError, match="at most train.members=1 fits"):
+    with pytest.raises(PodiumError, match=r"at most train\.members=1 fits"):
         entrants.validate(compose([*words, "train.members=50"]))
 
 

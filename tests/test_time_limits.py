@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -106,7 +106,7 @@ class Slowpoke:
     class Settings(AlgoSettings):
         name: Importable = "test_time_limits:Slowpoke"
 
-    genes: dict[str, float] = {}
+    genes: ClassVar[dict[str, float]] = {}
 
     def train(self, steps: int) -> None: ...
 

@@ -46,7 +46,7 @@ class PPOSettings(AlgoSettings):
     style: GeneValue = gene(0.0, -1.0, 1.0, "linear", least=-1, most=1)
 
     steps: int = Field(128, ge=1, description="steps of each env in a rollout")
-    epochs: int = Field(10, ge=1)
+    epochs: int = Field(10, ge=1, le=10_000)
     batch: int = Field(64, ge=1, description="minibatch; must divide steps * env.num")
     normalise_advantage: bool = True
     clip_value: bool = Field(False, description="clip the change of the value by `clip`, too")
