@@ -44,9 +44,7 @@ class DQNSettings(OffPolicySettings):
     epsilon_end: GeneValue = gene(0.05, 0.0, 1.0, "linear", most=1, search=(0.01, 0.2))
     epsilon_steps: GeneValue = gene(10_000, 1.0, 1e7, least=1)
 
-    updates: float = Field(
-        0.25, gt=0, le=1000, description="updates for each step that is stored; replay.ratio takes its place"
-    )
+    updates: float = Field(0.25, gt=0, le=1000, description="updates per stored step; replay.ratio takes its place")
     batch: int = Field(64, ge=1, description="what an update learns from, drawn from the replay")
     target_every: int = Field(1, ge=1, description="updates between two of the targets")
     double: bool = Field(False, description="the online critic chooses the action that the target values")

@@ -42,9 +42,7 @@ class OffPolicySettings(AlgoSettings):
     beta: GeneValue = gene(0.4, 0.0, 1.0, "linear", most=1)
 
     steps: int = Field(1, ge=1, description="steps of each env between two rounds of updates")
-    updates: float = Field(
-        1.0, gt=0, le=1000, description="updates for each step that is stored; replay.ratio takes its place"
-    )
+    updates: float = Field(1.0, gt=0, le=1000, description="updates per stored step; replay.ratio takes its place")
     batch: int = Field(256, ge=1, description="what an update learns from, drawn from the replay")
     warmup: int = Field(100, ge=0, description="steps of each member with random actions before it learns")
     n_step: int = Field(1, ge=1, le=1000, description="rewards that are summed up before the critics take over")

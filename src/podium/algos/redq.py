@@ -21,9 +21,7 @@ class REDQSettings(SACSettings):
 
     name: Importable = "redq"
     delay: GeneValue = gene(20, 1, 32, "int", least=1)
-    updates: float = Field(
-        20.0, gt=0, le=1000, description="updates for each step that is stored; replay.ratio takes its place"
-    )
+    updates: float = Field(20.0, gt=0, le=1000, description="updates per stored step; replay.ratio takes its place")
 
 
 class REDQ(SAC):

@@ -18,5 +18,5 @@ class ReplaySettings(Section):
     shared: bool = Field(False, description="one replay for all members of a stack, of `capacity` steps together")
     prioritised: bool = Field(False, description="draw in proportion to the last error (Schaul et al. 2016)")
     ratio: float | None = Field(
-        None, gt=0, description="samples drawn for each step that is stored; null: as algo.updates says"
+        None, gt=0, le=1e6, description="samples drawn for each step that is stored; null: as algo.updates says"
     )
