@@ -281,7 +281,7 @@ def _told(path: Path) -> Iterator[None]:
     """What SQLite says of a file that it cannot read, as a refusal."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:
         raise schema.refusal(path, error) from error
 
 

@@ -59,7 +59,7 @@ def writer(path: Path) -> sqlite3.Connection:
         if _version(link) == 0 and not link.execute("SELECT 1 FROM sqlite_master").fetchone():
             link.executescript(f"BEGIN IMMEDIATE; {_TABLES} {_triggers()} PRAGMA user_version = {VERSION}; COMMIT;")
         _check(path, link)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeError) as error:
         link.close()
         raise refusal(path, error) from error
     except CheckpointError:
@@ -77,7 +77,7 @@ def reader(path: Path) -> sqlite3.Connection:
     link = _connect(path, f"file:{quote(str(path.absolute()))}?mode=ro{still}")
     try:
         _check(path, link)
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeError) as error:
         link.close()
         raise refusal(path, error) from error
     except CheckpointError:
@@ -124,6 +124,7 @@ def _connect(path: Path, uri: str, **how: object) -> sqlite3.Connection:
     except sqlite3.Error as error:
         raise CheckpointError(f"{path}: cannot be opened ({error})") from error
     link.row_factory = sqlite3.Row
+    link.text_factory = lambda data: data.decode(errors="replace")  # which no seal was made of
     link.create_function("podium_row", -1, seal.digest, deterministic=True)
     return link  # type: ignore[no-any-return]
 
