@@ -9,7 +9,6 @@ import math
 import os
 import pickle
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from podium.bench import _side_by_side as side_by_side
 from podium.bench._side_by_side import Side, compare, effort, interval, race, row
 from podium.core.errors import MissingExtra
 from podium.evolve.turn import Outcome, Task
+from podium.store import schema
 
 KEYS = {"name", "ours", "peer", "ratio", "low", "high", "unit", "threads", "rounds", "cold"}
 
@@ -559,7 +559,7 @@ def test_books_that_are_not_exact_are_found(hurt: ModuleType, tmp_path: Path, mo
         "UPDATE members SET parent = 77 WHERE id = 1": "member 1 has no parent 77",
     }.items():
         shutil.copytree(tmp_path / "run", tmp_path / "bent", dirs_exist_ok=True)
-        with closing(sqlite3.connect(tmp_path / "bent" / "ledger.sqlite")) as ledger, ledger:
+        with closing(schema.writer(tmp_path / "bent" / "ledger.sqlite")) as ledger:
             ledger.execute(change)
         wrong = hurt.books(tmp_path / "bent")["wrong"]
         assert any(text.startswith(said) for text in wrong), (change, wrong)

@@ -309,8 +309,8 @@ def test_a_lineage_is_replayed(form: str, runs: Callable[[str], Path], tmp_path:
     seen: dict[int, dict[str, Any]] = {}
     learn = Pod.train
 
-    def watched(self: Pod, updates: int) -> Any:
-        step, report = int(self.steps[0]), learn(self, updates)
+    def watched(self: Pod, *how: Any) -> Any:
+        step, report = int(self.steps[0]), learn(self, *how)
         seen[step] = plain({name: float(values[0]) for name, values in self.algorithm.genes.items()})
         return report
 

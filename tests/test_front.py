@@ -129,7 +129,11 @@ def test_an_id_with_a_tuned_preset_says_so(tmp_path: Path) -> None:
     assert notes(["Pendulum-v1", "sac"], "evolve") == ["a tuned preset exists: podium evolve pendulum sac"]
     assert notes(["CartPole-v1", "rainbow"], "train") == ["a tuned preset exists: podium train cartpole rainbow"]
     (tmp_path / "mine.yaml").write_text("algo: {lr: 0.5}")
-    for words in (["walker2d", "ppo"], ["Walker2d-v5", "ppo", str(tmp_path / "mine.yaml")], ["Blackjack-v1", "ppo"]):
+    for words in (
+        ["walker2d", "ppo"],
+        ["Walker2d-v5", "ppo", str(tmp_path / "mine.yaml")],
+        ["CliffWalkingSlippery-v1", "ppo"],
+    ):
         assert notes(words, "train") == []
     assert notes(["Walker2d-v5", "dqn"], "train") == []  # it has no numbers for it
     code, out, _ = whole.command("train", "CartPole-v1", *FAST, "-o", tmp_path / "run")

@@ -132,7 +132,7 @@ def test_a_pipe_that_nobody_reads() -> None:
 
 @pytest.mark.parametrize(
     ("package", "words", "extra"),
-    [("imageio", ("play", "RUN", "-o", "a.gif"), "render"), ("onnx", ("export", "RUN", "-o", "a.onnx"), "export")],
+    [("imageio", ("play", "RUN", "-o", "a.mp4"), "render"), ("onnx", ("export", "RUN", "-o", "a.onnx"), "export")],
 )
 def test_a_package_that_is_missing(
     package: str, words: tuple[str, ...], extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,7 @@ def test_a_file(name: str, said: str, tmp_path: Path) -> None:
 
 
 def test_a_run_whose_config_is_nested_too_deeply(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text(FILES["deep"])
+    body = FILES["deep"].encode()
+    (tmp_path / "config.yaml").write_bytes(body + b"# sha256 " + hashlib.sha256(body).hexdigest().encode() + b"\n")
     with pytest.raises(CheckpointError, match="nested too deeply"):
         config_of(tmp_path)

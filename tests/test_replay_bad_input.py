@@ -49,7 +49,7 @@ CASES = {
     "dqn CartPole-v1 replay.capacity=100000000000 replay.bytes=999999999999999": "replay.capacity: 100000000000 is not "
     "allowed; the memory is",
     "dqn CartPole-v1 replay.ratio=8 algo.updates=2": "algo.updates: 2 is not allowed; leave it out: replay.ratio=8",
-    "dqn CartPole-v1 replay.ratio=0": "replay.ratio: 0 is not allowed; a number of more than 0 or null",
+    "dqn CartPole-v1 replay.ratio=0": "replay.ratio: 0 is not allowed; a number of more than 0 and at most 1e+06",
     "dqn CartPole-v1 replay.save_bytes=-1": "replay.save_bytes: -1 is not allowed",
     "dqn CartPole-v1 replay.capcity=5": "replay.capcity: no such setting; did you mean replay.capacity?",
     # a run that would never learn

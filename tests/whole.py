@@ -105,7 +105,8 @@ def decided(run: Path) -> dict[str, Any]:
 def _timeless(info: Any) -> Any:
     """Without seconds, the size of the event file, and turns, of which an evaluation that is made up for takes one."""
     if isinstance(info, dict):
-        return {key: _timeless(value) for key, value in info.items() if key not in ("seconds", "events", "turn")}
+        left_out = ("seconds", "events", "turn", "config")  # which a run that was extended had otherwise before
+        return {key: _timeless(value) for key, value in info.items() if key not in left_out}
     return info
 
 

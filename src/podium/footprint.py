@@ -125,6 +125,7 @@ class Load:
         for layers, planes in self.images:
             weights += sum(f * k * k * plane[0] for (f, k, _), plane in zip(layers, planes, strict=False))
             weights += prod(planes[-1]) * self.kind.net.features
+        weights *= 2 if getattr(self.kind.algo, "noisy", False) else 1  # and how noisy each is
         return 4 * weights * (4 if self.replays else 3)
 
     @property

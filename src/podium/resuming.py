@@ -118,7 +118,7 @@ def _resume(
             if lost is not None:
                 damage.append(f"{lost}: rebuilt from {saved.path.name}; {LOST}")
                 rebuild(driver.population)
-            _rewind(driver, saved.info["turn"])
+            _rewind(driver, saved.info["turn"], rebuilt=lost is not None)
             if changed or found.damage:
                 run.configure(complete)
             for text in damage:
@@ -146,7 +146,7 @@ def _check_steps(run: Path, stop: int | None, step: int | None) -> None:
         raise ConfigError("stop.steps", stop, f"more than the {has} steps that the run has already")
 
 
-def _rewind(driver: Driver, turn: int) -> None:
+def _rewind(driver: Driver, turn: int, rebuilt: bool) -> None:
     """Put the ledger and the snapshots back to where the checkpoint was taken."""
     ledger, rows = driver.run.ledger, [row for _, _, row in driver.population.all_rows()]
     with ledger.together():
@@ -155,7 +155,7 @@ def _rewind(driver: Driver, turn: int) -> None:
         ledger.seat({row.member: (pod, index) for pod, index, row in driver.population.all_rows()})
         ledger.set_genes({row.member: hyper.plain(row.genes) for row in rows})
         driver.orchestrator.restore()
-        if isinstance(driver.orchestrator, Apart) and not ledger.top(1)[0]["episodes"]:
+        if rebuilt and isinstance(driver.orchestrator, Apart):
             rescore(driver.population)
 
 

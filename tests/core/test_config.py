@@ -94,7 +94,7 @@ def test_words_are_presets_files_ids_and_settings(tmp_path: Path) -> None:
     assert compose([str(bare)])["algo"] == {"name": "a2c"}
 
 
-BOX = ("ddpg", "td3", "sac", "redq")
+BOX = ("ddpg", "td3", "sac", "redq", "sb3-ddpg", "sb3-td3", "sb3-sac", "sb3-tqc", "sb3-crossq")
 
 
 @pytest.mark.parametrize("name", presets())

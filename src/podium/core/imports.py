@@ -58,6 +58,8 @@ def module(field: str, path: str) -> ModuleType:
     except (ImportError, OSError, ValueError) as error:
         allowed = f"package.module:name or path/to/file.py:name of something that can be imported ({error})"
         raise ConfigError(field, path, allowed) from error
+    except PodiumError:  # ours, such as an extra that is missing
+        raise
     except Exception as error:  # whatever the user's own file does
         raise PodiumError(f"{field}: {path} cannot be imported: {type(error).__name__}: {error}") from error
 

@@ -36,7 +36,7 @@ def rescore(population: Population) -> None:
     scores = [
         Score(row.member, info["step"], info["seconds"], info["returns"])
         for (_, _, row), info in zip(population.all_rows(), found, strict=True)
-        if info is not None
+        if info is not None and info["step"] <= max(population.steps)
     ]
     population.run.ledger.add_scores(scores)
 

@@ -128,5 +128,7 @@ def checked(path: Path, config: Any) -> dict[str, Any]:
 def _parsed(path: Path, body: bytes) -> Any:
     try:
         return _Loader(body).get_single_data()
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except RecursionError as error:
+        raise CheckpointError(f"{path}: not YAML (nested too deeply)") from error
+    except (yaml.YAMLError, ValueError) as error:
         raise CheckpointError(f"{path}: not YAML ({' '.join(str(error).split())})") from error
