@@ -365,6 +365,39 @@ def nothing_left(results: list[Result]) -> Verdict:
     return Verdict(f"{len(r['details'])} faults", good, good, said)
 
 
+def harmless(results: list[Result]) -> Verdict:
+    (r,) = results
+    good = not r["details"]
+    return Verdict(f"{len(r['details'])} faults", good, good, f"{r['cases']} cases: {r['found'] or 'nothing found'}")
+
+
+def cheap(results: list[Result], floor: float, aim: float) -> Verdict:
+    (r,) = results
+    worst = max(side["more"] for side in r.values())
+    said = "; ".join(f"{name}: {side['with']:.2f} s against {side['without']:.2f} s" for name, side in r.items())
+    return Verdict(f"{worst:+.1%}", worst < floor, worst < aim, said)
+
+
+def told(results: list[Result], seconds: float) -> Verdict:
+    (r,) = results
+    good = not r["wrong"] and r["cases"] >= 75 and r["slowest_seconds"] < seconds
+    return Verdict(
+        f"{len(r['wrong'])} wrong of {r['cases']}", good, good, f"the slowest took {r['slowest_seconds']:.1f} s"
+    )
+
+
+def script(name: str, *words: str) -> Part:
+    """A script in bench/ that prints one JSON document, and says by its exit code whether it found a fault."""
+
+    def measure() -> Result:
+        command = [PYTHON, f"bench/{name}.py", *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10_800)
+        found: Result = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    return Part(" ".join([name, *words]), measure)
+
+
 # ---- the promises
 
 
@@ -641,8 +674,44 @@ FLOORS = [
         "none",
         "-",
         "python bench/signals.py",
-        [Part("signals", lambda: json.loads(run(PYTHON, "bench/signals.py", timeout=10_800).splitlines()[-1]))],
+        [script("signals")],
         nothing_left,
+    ),
+    Floor(
+        "strangers",
+        "hostile values in all fields of 5,000 run folders: code run, files touched outside, hangs over 10 s, tracebacks",
+        "none",
+        "-",
+        "python bench/attack.py folders --cases 5000",
+        [script("attack", "folders", "--cases", "5000")],
+        harmless,
+    ),
+    Floor(
+        "bits",
+        "1,000 flipped bits over every file of a run: wrong without a word, traceback, not resumable",
+        "none",
+        "-",
+        "python bench/attack.py bits --cases 1000",
+        [script("attack", "bits", "--cases", "1000")],
+        harmless,
+    ),
+    Floor(
+        "checks",
+        "`podium top` and `podium eval`: how much the checks of the run's folder make them slower",
+        "less than 10 %",
+        "less than 5 %",
+        "python bench/checks.py",
+        [script("checks")],
+        lambda results: cheap(results, 0.10, 0.05),
+    ),
+    Floor(
+        "inputs",
+        "wrong commands, at least 75: exit code 2 and a message with field, value and what is allowed",
+        "all, each under 4 s",
+        "-",
+        "python bench/inputs.py",
+        [script("inputs")],
+        lambda results: told(results, 4),
     ),
     Floor(
         "memory",
