@@ -679,7 +679,7 @@ FLOORS = [
     ),
     Floor(
         "strangers",
-        "hostile values in all fields of 5,000 run folders: code run, files touched outside, hangs over 10 s, tracebacks",
+        "hostile values in 5,000 run folders, all fields: code run, files touched outside, hangs over 10 s, tracebacks",
         "none",
         "-",
         "python bench/attack.py folders --cases 5000",
