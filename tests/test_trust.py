@@ -107,6 +107,60 @@ def test_a_strangers_code_does_not_run(
         assert code == 2 and named in err and "--trust" in err and len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("ledger", [True, False])
+@pytest.mark.parametrize(
+    ("command", "change"),
+    [
+        ("train", {"for": {"ppo": {"net": {"module": "my_own_env:Net"}}}}),
+        ("evolve", {"evolve": {"entrants": [{"algo": "my_own_env:Algo"}, "ppo"]}}),
+        ("train", {"env": {"id": "FrozenLake-v1", "kwargs": {"desc": ["SG"]}}}),
+    ],
+    ids=["for", "entrants", "kwargs"],
+)
+def test_settings_of_another_run_are_asked_for_however_they_are_written(
+    command: str, change: dict[str, object], ledger: bool, run: Path, folder: Path, tmp_path: Path
+) -> None:
+    copy = strange(run, folder, change)
+    if not ledger:
+        (copy / "ledger.sqlite").unlink()
+    code, _, err = whole.command(command, copy / "config.yaml", "-o", "other")
+    assert not (tmp_path / "mark").exists() and not Path("other").exists()
+    assert code == 2 and ("It was not run" in err or "not the settings of a run" in err), err
+
+
+@pytest.mark.parametrize("how", ["link", "pipe", "flipped"])
+def test_settings_of_another_run_are_read_as_data(how: str, run: Path, folder: Path) -> None:
+    copy = Path(shutil.copytree(run, folder / "copy"))
+    path = copy / "config.yaml"
+    if how == "flipped":
+        flip(path, path.read_bytes().index(b"seed: 0") + 6)
+    else:
+        path.rename(folder / "away.yaml")
+        path.symlink_to(folder / "away.yaml") if how == "link" else os.mkfifo(path)
+    code, _, err = whole.command("train", path, "-o", "other", "stop.steps=64")
+    assert code == 2 and not Path("other").exists() and "config.yaml" in err
+
+
+def test_what_was_allowed_once_is_not_remembered(run: Path, folder: Path) -> None:
+    copy = strange(run, folder, {"env": {"id": "my_own_env:Env"}})
+    shutil.rmtree(copy / "checkpoint")
+    shutil.rmtree(copy / "members")
+    for words in (("resume", copy, "--trust", "-q"), ("train", copy / "config.yaml", "--trust", "-o", "new", "-q")):
+        assert whole.command(*words)[0] == 0
+        sys.modules.pop("my_own_env", None)
+    assert not trust.known("my_own_env:Env")
+
+
+def test_a_member_to_start_from_is_checked(run: Path, folder: Path) -> None:
+    copy = Path(shutil.copytree(run, folder / "copy"))
+    path = copy / "members/0.safetensors"
+    learnt, info = tensors.load(path, "member")
+    tensors.save(path, learnt, {k: v for k, v in info.items() if k != "step"}, "member")
+    words = "train", "CartPole-v1", *TINY, f"train.start={copy}", "-o", "other"
+    code, _, err = whole.command(*words)
+    assert code == 2 and "not the weights of a member" in err
+
+
 def test_the_user_may_allow_it(run: Path, folder: Path, tmp_path: Path) -> None:
     change: dict[str, object] = {"env": {"id": "my_own_env:Env"}}
     copy = strange(run, folder, change)

@@ -108,3 +108,30 @@ def test_what_cannot_be_written_for_a_while_is_written_later(
     monkeypatch.setattr(tensors, "write_atomic", real)
     podium.train(*words, out=tmp_path / "twin")
     assert whole.learnt(tmp_path / "run") == whole.learnt(tmp_path / "twin")
+
+
+def test_it_is_saved_anew_though_this_step_was_saved_before(tmp_path: Path, at_once: None) -> None:
+    run = tmp_path / "run"
+
+    def end(report: dict[str, Any]) -> bool:
+        shutil.rmtree(run)
+        return False
+
+    with pytest.raises(PodiumError, match="saved in a new folder"):
+        podium.train(*PPO, "stop.steps=2048", "train.checkpoint=1", out=run, on_report=end)
+    assert podium.resume(run, "stop.steps=2048").reason == "steps"
+
+
+def test_a_reason_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    real = tensors.write_atomic
+
+    def write(path: Path, *parts: Any, **how: Any) -> None:
+        if path.parent.name == "checkpoint" and 0 < int(path.stem) < 2048:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(path, *parts, **how)
+
+    monkeypatch.setattr(tensors, "write_atomic", write)
+    podium.train(*PPO, "stop.steps=2048", "train.checkpoint=256", out=tmp_path / "run")
+    assert capfd.readouterr().err.count("No space left") == 1

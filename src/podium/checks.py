@@ -54,6 +54,8 @@ def check(experiment: Experiment) -> None:
     device = experiment.train.device
     try:
         torch.empty(0, device=device)
+        if torch.device(device).type == "meta":
+            raise RuntimeError("meta tensors hold no numbers")
     except (RuntimeError, AssertionError) as error:
         raise ConfigError("train.device", device, f"a device of this machine ({str(error).splitlines()[0]})") from error
     if experiment.algo.anneal and experiment.stop.steps is None:

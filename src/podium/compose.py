@@ -13,6 +13,7 @@ import gymnasium as gym
 
 from podium.core import config
 from podium.core.errors import ConfigError, PodiumError, UnknownName
+from podium.store import run_config
 
 GROUPS = ("env", "algo", "evolve")
 """Groups of presets, in the order in which they are laid over each other."""
@@ -123,7 +124,7 @@ def _sorted(words: Sequence[Word]) -> tuple[dict[str, Layer], list[Layer], list[
             group, tree = known[word]
             _add(groups, group, (word, tree))
         elif word.endswith((".yaml", ".yml")) or _is_file(word):
-            files.append((word, config.read(Path(word))))
+            files.append((word, _read(Path(word))))
         elif ":" in word or word in gym.registry or word.startswith("ALE/"):
             _add(groups, "env", (word, {"env": {"id": word}}))
         else:
@@ -131,6 +132,11 @@ def _sorted(words: Sequence[Word]) -> tuple[dict[str, Layer], list[Layer], list[
     if unknown:
         raise _unknown(unknown[0], groups.get("algo", ("", {}))[1])
     return groups, files, overrides
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The settings in a file; those of a run are read as the data that they are."""
+    return run_config.read(path) if run_config.of_a_run(path) else config.read(path)
 
 
 def override(word: Word) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from podium.evolve import saved as types
 from podium.store import checkpoint, run_config, tensors
 from podium.store.ledger import Ledger
 from podium.store.run import config_of
+from podium.store.schema import Damaged
 from podium.topologies.driver import Driver
 
 VARYING = ("env", "learner", "carry")
@@ -86,7 +87,7 @@ def damaged_ledger(path: Path) -> str | None:
     """What is wrong with a run's ledger."""
     try:
         Ledger(path / "ledger.sqlite", readonly=True)
-    except CheckpointError as error:
+    except Damaged as error:
         return str(error).partition("; podium resume")[0]
     return None
 

@@ -105,6 +105,8 @@ def _resume(
         driver = Driver(pool, orchestrator, plan(experiment), sink, sink.or_stopped(interrupt.happened))
         load(driver, saved, changed)
         _apply_genes(driver, experiment, changed)
+        if lost is None and not _knows(reader, driver):
+            lost = f"{path / 'ledger.sqlite'}: it does not know all members of the checkpoint"
         interrupt.at_once = False
         with (
             Run.open(path, write=True, config=old if found.damage else None, afresh=lost is not None) as run,
@@ -131,6 +133,12 @@ def _resume(
                 sink.note("resume is statistical: evolve.seconds makes ready points depend on the clock")
             sink.note(f"resumed from step {driver.step:,}")
             return finish(driver, sink, experiment, empty=driver.step if _left_out(saved) else None)
+
+
+def _knows(run: Run, driver: Driver) -> bool:
+    """Tells whether a run's ledger has all members that were loaded."""
+    known = {row["id"] for row in run.ledger.members()}
+    return all(row.member in known for _, _, row in driver.population.all_rows())
 
 
 def _left_out(saved: Saved) -> bool:

@@ -24,8 +24,9 @@ from podium.placing import job, place, seats, settle
 from podium.report.console import Console
 from podium.report.sink import OnReport, Sink
 from podium.settings import Evolution, Experiment
-from podium.store import checkpoint, tensors
+from podium.store import checkpoint, run_config, tensors
 from podium.store.run import Run, admit, next_name
+from podium.store.snapshot import checked_step
 from podium.topologies.driver import Driver, Plan
 
 ENDINGS = {rule: f"stop.{rule} reached" for rule in ("steps", "seconds", "fitness", "generations")}
@@ -62,8 +63,8 @@ def train(
     `schedule` is a file that `podium lineage` printed: genes that change over time. `trust` is for words that are the
     settings of another run, which may name code: see `podium.load`.
     """
-    _check_trust(words, trust)
     settings = compose(words)
+    _check_trust(words, settings, trust)
     if "evolve" in settings:
         raise PodiumError("evolve: these settings are for podium evolve; podium train has members that never meet")
     if schedule is not None:
@@ -85,8 +86,8 @@ def evolve(
     trust: bool = False,
 ) -> Result:
     """Evolve a population as `podium evolve WORDS -o OUT` does; arguments are those of `train`."""
-    _check_trust(words, trust)
     tree = compose(words)
+    _check_trust(words, tree, trust)
     with job(tree.get("fleet")):
         experiment = settle(entrants.validate(entrants.complete(tree, said(words), own(words))))
         strategy = experiment.evolve.strategy if isinstance(experiment, Evolution) else ""
@@ -95,13 +96,19 @@ def evolve(
         return begin(experiment, path, fresh, quiet, on_report, notes(words, "evolve"))
 
 
-def _check_trust(words: Sequence[Word], trust: bool) -> None:
-    """A config.yaml in a run's folder may be a stranger's: code that it names is named on the command line, too."""
-    files = [Path(word) for word in words if isinstance(word, str | Path) and str(word).endswith((".yaml", ".yml"))]
-    typed = [word.partition("=")[2] or word for word in words if isinstance(word, str)]
-    for file in files:
-        if file.with_name("ledger.sqlite").exists():
-            trusting.check(file, config.read(file), trust, typed)
+def _check_trust(words: Sequence[Word], settings: Mapping[str, Any], trust: bool) -> None:
+    """Refuses code that only the settings of another run name; remembers all other code that a run is started with."""
+    files = [Path(word) for word in words if isinstance(word, str | Path) and run_config.of_a_run(Path(word))]
+    if files:
+        own = compose([word for word in words if not (isinstance(word, str | Path) and Path(word) in files)])
+        typed = [*(word.partition("=")[2] or word for word in words if isinstance(word, str)), *_code(own)]
+        trusting.check(files[0], settings, trust, typed)
+    if not (files and trust):
+        trusting.remember(settings)
+
+
+def _code(settings: Mapping[str, Any]) -> list[str]:
+    return [name for _, name in trusting.named(settings)]
 
 
 def _no_other_values(schedule: Sequence[Mapping[str, Any]], said: Collection[str]) -> None:
@@ -121,7 +128,6 @@ def begin(
 ) -> Result:
     """A new run in the folder `path`; `notes` are said at its start."""
     admit(path, fresh)
-    trusting.remember(experiment.model_dump(mode="json"))
     dealt = seats(experiment)
     with (
         Interrupt(at_once=True) as interrupt,
@@ -193,6 +199,7 @@ def _start(pool: Pods, experiment: Experiment, pods: int) -> dict[str, Any] | No
         if not run.snapshot_path(member).exists():
             raise ConfigError("train.start", start, f"of {run.path} there are {', '.join(map(str, run.kept()))}")
         learnt, info = run.read_snapshot(member)
+        step = checked_step(learnt, info, run.snapshot_path(member))
         learnt.pop("genes", None)
         for mine in pool.read([(pod, 0) for pod in range(pods)]):
             mine.pop("genes", None)
@@ -202,7 +209,7 @@ def _start(pool: Pods, experiment: Experiment, pods: int) -> dict[str, Any] | No
                 was = f"{run.config['algo']['name']} on {run.config['env']['id']}"
                 raise ConfigError("train.start", start, f"it is a member of {was}; {error}") from error
         pool.begin(learnt)
-        return {"run": str(run.path), "member": member, "step": info["step"]}
+        return {"run": str(run.path), "member": member, "step": step}
 
 
 def plan(experiment: Experiment) -> Plan:

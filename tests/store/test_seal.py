@@ -150,7 +150,7 @@ def test_checksums_are_those_of_sqlite(tmp_path: Path) -> None:
     frame = data[32 : 32 + 24 + 4096]
     found = sums(frame[:8] + frame[24:], order, state)
     assert found == (int.from_bytes(frame[16:20]), int.from_bytes(frame[20:24]))
-    assert wal.damage(data) is None
+    assert wal.damage(data) == (None, False)
 
 
 def test_every_damaged_frame_is_told_and_a_cut_one_is_not(tmp_path: Path) -> None:
@@ -163,19 +163,56 @@ def test_every_damaged_frame_is_told_and_a_cut_one_is_not(tmp_path: Path) -> Non
     for _ in range(300):
         bit, damaged = rng.randrange(8 * (32 + valid * size)), bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
-        assert wal.damage(bytes(damaged)), f"bit {bit}"
+        why, last = wal.damage(bytes(damaged))
+        assert why and last == (bit >= 8 * (32 + (valid - 1) * size)), f"bit {bit}"
     for length in (0, 10, 32, 33, 32 + size - 1, 32 + size, 32 + valid * size - 7):
-        assert wal.damage(data[:length]) is None, "a kill may cut it"
+        assert wal.damage(data[:length]) == (None, False), "a kill may cut it"
+
+
+def copied(path: Path, folder: Path, data: bytes) -> Path:
+    folder.mkdir()
+    for name in ("ledger.sqlite", "ledger.sqlite-shm"):
+        (folder / name).write_bytes(path.with_name(name).read_bytes())
+    (folder / "ledger.sqlite-wal").write_bytes(data)
+    return folder / "ledger.sqlite"
 
 
 def test_a_damaged_log_is_told(tmp_path: Path) -> None:
     path, data = log(tmp_path)
     broken = bytearray(data)
     broken[32 + 24 + 100] ^= 1
-    away = tmp_path / "copy"
-    away.mkdir()
-    for name in ("ledger.sqlite", "ledger.sqlite-shm"):
-        (away / name).write_bytes(path.with_name(name).read_bytes())
-    (away / "ledger.sqlite-wal").write_bytes(broken)
     with pytest.raises(CheckpointError, match=r"ledger\.sqlite-wal: damaged: its entry 1 of .* podium resume"):
-        Ledger(away / "ledger.sqlite", readonly=True)
+        Ledger(copied(path, tmp_path / "copy", broken), readonly=True)
+
+
+def test_a_last_entry_that_a_power_failure_tore_is_a_warning(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """SQLite goes on without it, and so does Podium: the other entries are whole."""
+    path, data = log(tmp_path)
+    salts, size = data[16:24], 24 + 4096
+    valid = sum(data[at + 8 : at + 16] == salts for at in range(32, len(data) - size + 1, size))
+    torn = bytearray(data)
+    torn[32 + valid * size - 2048 : 32 + valid * size] = bytes(2048)
+    found = Ledger(copied(path, tmp_path / "copy", torn), readonly=True).members()
+    assert 40 <= len(found) < 50 and "what was entered last is missing" in capfd.readouterr().err
+
+
+def test_rows_without_end_are_given_up(path: Path) -> None:
+    """Pages that point at each other make a table of any length in a small file."""
+    with closing(schema.writer(path)) as link:
+        link.execute("UPDATE seals SET rows = 3 WHERE name = 'scores'")
+    with closing(schema.reader(path)) as link:
+        assert "rows of scores are not those" in str(seal.broken(link, ["scores"]))
+
+
+def test_another_version_is_not_taken_for_damage(path: Path) -> None:
+    link = sqlite3.connect(path)
+    link.execute("PRAGMA user_version = 4")
+    link.close()
+    with pytest.raises(schema.Damaged, match="of version 4, and has the tables of version 3"):
+        Ledger(path, readonly=True)
+    link = sqlite3.connect(path)
+    link.execute("ALTER TABLE events RENAME COLUMN detail TO details")
+    link.close()
+    with pytest.raises(CheckpointError, match="version 4, this Podium reads 3") as caught:
+        Ledger(path, readonly=True)
+    assert not isinstance(caught.value, schema.Damaged), "a resume leaves it alone"

@@ -55,7 +55,7 @@ EnvId = Annotated[
     ),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the episodes.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Run code that the run names, though you never used it.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Allow this run to import the code that it names.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Plot = Annotated[
     Path | None,

@@ -21,8 +21,6 @@ from podium.core.errors import PodiumError
 RECORD = "trusted.jsonl"
 LARGEST = 16 << 20
 """Bytes of the record that are read."""
-WRAPPERS = ("GymV21Environment", "GymV26Environment")
-"""Envs of Gymnasium's whose keywords name a module to import."""
 
 
 class Untrusted(PodiumError):
@@ -41,11 +39,17 @@ def named(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(part, str) and ":" in part:  # an entrant may be just the name of its algorithm
             yield f"{prefix}algo.name", part
     env = _section(config, "env")
-    if str(env.get("id")).startswith(WRAPPERS):
-        yield "env.kwargs", f"{env.get('id')} {json.dumps(env.get('kwargs'), default=str)}"
+    if not _harmless(env.get("kwargs")):
+        id = imports.absolute(str(env.get("id")))
+        yield "env.kwargs", f"{id} {json.dumps(env.get('kwargs'), default=str)}"
     address = _section(config, "fleet").get("address")
     if address is not None:
         yield "fleet.address", str(address)
+
+
+def _harmless(kwargs: Any) -> bool:
+    """Tells whether keywords of an env are numbers and flags only: a text may be a file, or a module to import."""
+    return not kwargs or (isinstance(kwargs, Mapping) and all(isinstance(v, int | float) for v in kwargs.values()))
 
 
 def _section(config: Any, name: str) -> Mapping[str, Any]:
@@ -56,8 +60,8 @@ def _section(config: Any, name: str) -> Mapping[str, Any]:
 
 def check(run: Path, config: Mapping[str, Any], trust: bool = False, typed: Collection[str | None] = ()) -> None:
     """Refuse settings of a run that name code which the user has neither typed nor started a run with."""
-    allowed = {_absolute(name) for name in typed if name}
-    wanted = [(field, name) for field, name in named(config) if _absolute(name) not in allowed]
+    allowed = {imports.absolute(name) for name in typed if name}
+    wanted = [(field, name) for field, name in named(config) if imports.absolute(name) not in allowed]
     if trust or not wanted:
         return
     known = _remembered()
@@ -96,12 +100,8 @@ def _remembered() -> set[str]:
 
 
 def _key(name: str) -> str:
-    """What is remembered of a name: with the file that it means today, so that another of that name is another."""
-    return json.dumps([_absolute(name), _place(name)])
-
-
-def _absolute(name: str) -> str:
-    return imports.absolute(name)
+    """What is remembered of a name: the name, and the file that it stands for today."""
+    return json.dumps([imports.absolute(name), _place(name)])
 
 
 def _place(name: str) -> str | None:

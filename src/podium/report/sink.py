@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from podium.core.errors import Stop
+from podium.core.text import warn
 from podium.report import heading
 from podium.report.console import Console
 from podium.report.tensorboard import Events
@@ -59,7 +59,7 @@ class Sink:
     def warn(self, text: str) -> None:
         """Say it on stderr, however quiet the run is: what nobody reads in time costs work."""
         self._log(text)
-        print(f"podium: warning: {text}", file=sys.stderr, flush=True)
+        warn(text)
 
     def position(self) -> int:
         return self._files[1].offset() if self._files is not None else 0

@@ -86,8 +86,9 @@ class Evaluator:
             action = act(obs)
             step = env.step(action)
             if time.perf_counter() > ends:
+                waiting: Tensor | None = None if self.cut is None else tally.count.sum(1, keepdim=True) == 0
                 self.cut = self.cut or (int(tally.count.sum()), len(names) * episodes)
-                tally.add(step, action, max_steps=0)
+                tally.add(step, action, 0, waiting)
                 full = tally.leave_out()
             else:
                 full = tally.add(step, action, self._max_steps)
@@ -130,14 +131,15 @@ class _Tally:
         self._sums = {name: torch.zeros(rows, envs, device=device) for _, name in self._common}
         self._before: Tensor | None = None
 
-    def add(self, step: Step, action: Tensor, max_steps: int) -> bool:
-        """Take in one step; whether every env has done its episodes."""
+    def add(self, step: Step, action: Tensor, max_steps: int, waiting: Tensor | None = None) -> bool:
+        """Take in one step; whether every env has done its episodes. Only rows that are `waiting` `[R, 1]` count."""
         self._length += 1
         self._total += step.reward
         self._behave(action)
         over = step.terminated | step.truncated
         lost = over & (step.episode.length == 0)
         done = (over | (self._length >= max_steps)) & ~lost & (self.count < self.quota)
+        done = done if waiting is None else done & waiting
         self._lost.add_(lost).masked_fill_(done, 0)
         self._steps += 1
         if self._steps % LOST == 0 and bool(((self._lost >= LOST) & (self.count < self.quota)).any()):

@@ -126,6 +126,7 @@ class GuestPod:
         """Take the place of a pod that has come so far: members of these ids that all failed."""
         self.ids.copy_(torch.tensor(list(ids)))
         self.steps.fill_(steps)
+        self._scored = steps > 0
         self.failed.fill_(True)
 
     def read(self, rows: Sequence[int]) -> Tree:
@@ -152,6 +153,7 @@ class GuestPod:
     def load(self, state: Tree) -> None:
         for name in ("steps", "ids", "failed"):
             getattr(self, name).copy_(state["slot"][name])
+        self._scored = bool(self.steps.max())
         learnt = dict(state["learnt"])
         genes = learnt.pop("genes")
         for row, guest in enumerate(self.guests):

@@ -152,6 +152,7 @@ class Pod:
         """Take the place of a pod that has come so far: members of these ids that all failed, and other dice."""
         self.ids.copy_(torch.tensor(list(ids)))
         self.steps.fill_(steps)
+        self._scored = steps > 0
         self.failed.fill_(True)
         self.streams.load(streams.state())
         self.restart()
@@ -247,6 +248,7 @@ class Pod:
         self.streams.load(slot["streams"])
         for name in ("steps", "ids", "failed"):
             getattr(self, name).copy_(slot[name])
+        self._scored = bool(self.steps.max())  # whoever has trained was evaluated, as far as a cut is concerned
         if "env" in slot:
             self.collector.env.load(slot["env"])
             self.collector.obs = slot["obs"].to(self.collector.obs.device)

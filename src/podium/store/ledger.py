@@ -282,7 +282,7 @@ def _told(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.Error, UnicodeError) as error:
-        raise schema.refusal(path, error) from error
+        raise schema.damaged(path, str(error)) from error
 
 
 def _objectives(values: Mapping[str, float] | None) -> str | None:

@@ -103,7 +103,7 @@ class Run:
                 os.close(file)
 
     def lost(self) -> str | None:
-        """That the folder this run writes to is no longer where it was; None where it is."""
+        """A message if the folder that this run writes to was deleted or moved, else None."""
         if self._lock is None or self._lock.in_place():
             return None
         return f"{self.path} was deleted or moved while the run wrote to it"

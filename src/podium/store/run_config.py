@@ -1,12 +1,13 @@
 """A run's config.yaml: all settings, and a checksum of them in its last line.
 
-Settings are changed by `podium resume RUN key=value`. A file that somebody edited is told from one whose disk flipped a
-bit by nobody, so both are refused; the last checkpoint holds the settings, too.
+Settings are changed by `podium resume RUN key=value`. An edited file cannot be told from a damaged one, so both are
+refused; the last checkpoint holds the settings, too.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,12 @@ def text(config: dict[str, Any]) -> bytes:
     """The file that holds these settings."""
     body = yaml.dump(config, Dumper=_Dumper, sort_keys=False, allow_unicode=True).encode()
     return body + b"# sha256 " + hashlib.sha256(body).hexdigest().encode() + b"\n"
+
+
+def of_a_run(path: Path) -> bool:
+    """Tells whether a file is the config.yaml of a run: by its name and the files beside it."""
+    beside = ("ledger.sqlite", "log.txt", "lock", "members", "checkpoint")
+    return path.name == "config.yaml" and any(os.path.lexists(path.with_name(name)) for name in beside)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -14,13 +14,16 @@ from pathlib import Path
 from urllib.parse import quote
 
 from podium.core.errors import CheckpointError
+from podium.core.text import warn
 from podium.store import files, lock, seal
 
 VERSION = 3
 
-_LARGEST_LOG = 1 << 30
+_LARGEST_LOG = 256 << 20
 """Bytes of a write-ahead log; SQLite starts it afresh at 4 MB, unless somebody reads for long."""
 
+_PATIENCE, _PACE = 10.0, 10e6
+"""Seconds that reading may take, and bytes per second besides: a file of tables without an end is given up."""
 _LOOK = 0.05
 """Seconds between two looks at a log that seems to be damaged."""
 
@@ -61,7 +64,7 @@ def writer(path: Path) -> sqlite3.Connection:
         _check(path, link)
     except (sqlite3.DatabaseError, UnicodeError) as error:
         link.close()
-        raise refusal(path, error) from error
+        raise damaged(path, str(error)) from error
     except CheckpointError:
         link.close()
         raise
@@ -71,15 +74,17 @@ def writer(path: Path) -> sqlite3.Connection:
 def reader(path: Path) -> sqlite3.Connection:
     """A connection that only reads and makes no files, whether a writer is at work or not."""
     if not _check_files(path):
-        raise CheckpointError(f"{path}: no such ledger")
+        raise Damaged(f"{path}: no such ledger")
     # Without a -wal file nobody writes, and an ordinary read-only connection would make one.
     still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
     link = _connect(path, f"file:{quote(str(path.absolute()))}?mode=ro{still}")
+    ends = time.monotonic() + _PATIENCE + _size(path) / _PACE
+    link.set_progress_handler(lambda: time.monotonic() > ends, 100_000)
     try:
         _check(path, link)
     except (sqlite3.DatabaseError, UnicodeError) as error:
         link.close()
-        raise refusal(path, error) from error
+        raise damaged(path, str(error)) from error
     except CheckpointError:
         link.close()
         raise
@@ -100,22 +105,25 @@ def check_log(path: Path) -> None:
 
     for _ in range(2):  # a second look: whoever has just begun to write may have been in the middle of it
         before = files.read(log, _LARGEST_LOG, linked=True)
-        why = wal.damage(before)
+        why, last = wal.damage(before)
         if why is None:
             return
         time.sleep(_LOOK)
-        if files.read(log, _LARGEST_LOG, linked=True) == before:
+        if files.read(log, _LARGEST_LOG, linked=True) != before:
+            continue
+        if not last:
             raise damaged(log, why)
+        warn(f"{log}: {why}, or was cut off when the machine stopped: what was entered last is missing")
+        return
 
 
-def damaged(path: Path, why: str) -> CheckpointError:
+class Damaged(CheckpointError):
+    """A ledger that is damaged or missing: a resume may rebuild it."""
+
+
+def damaged(path: Path, why: str) -> Damaged:
     advice = f"podium resume {path.parent} rebuilds the ledger from the last checkpoint"
-    return CheckpointError(f"{path}: damaged: {why}; {advice}")
-
-
-def refusal(path: Path, error: Exception) -> CheckpointError:
-    """What is said of a ledger that SQLite, or the checks of its rows, cannot read."""
-    return damaged(path, str(error))
+    return Damaged(f"{path}: damaged: {why}; {advice}")
 
 
 def _connect(path: Path, uri: str, **how: object) -> sqlite3.Connection:
@@ -129,8 +137,12 @@ def _connect(path: Path, uri: str, **how: object) -> sqlite3.Connection:
     return link  # type: ignore[no-any-return]
 
 
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
 def _check_files(path: Path) -> bool:
-    """Whether there is a ledger; refuses it where a file of it is none.
+    """Tells whether there is a ledger; refuses one of whose files is not a plain file.
 
     A rollback journal is never ours, and a stranger's could make SQLite delete a file that it names.
     """
@@ -142,15 +154,17 @@ def _check_files(path: Path) -> bool:
             continue
         found |= name == path.name
     if os.path.lexists(journal := path.with_name(f"{path.name}-journal")):
-        raise CheckpointError(f"{journal}: Podium never writes such a file, and does not read a ledger beside one")
+        raise Damaged(f"{journal}: Podium never writes such a file, and does not read a ledger beside one")
     return found
 
 
 def _check(path: Path, link: sqlite3.Connection) -> None:
-    version = _version(link)
+    version, ours = _version(link), _tables(link) == _expected()
+    if version != VERSION and ours:
+        raise damaged(path, f"it says that it is of version {version}, and has the tables of version {VERSION}")
     if version != VERSION:
         raise CheckpointError(f"{path}: version {version}, this Podium reads {VERSION}")
-    if _tables(link) != _expected():
+    if not ours:
         raise damaged(path, "its tables are not those of a ledger")
 
 

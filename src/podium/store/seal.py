@@ -90,11 +90,13 @@ def digest(*values: Any) -> int:
 
 def broken(link: sqlite3.Connection, tables: Iterable[str] = COLUMNS) -> str | None:
     """What is wrong with some tables; None where all rows are as they were entered. In one read transaction."""
-    seals = {row[0]: (row[1], row[2]) for row in link.execute("SELECT * FROM seals")}
+    seals = {row[0]: (row[1], row[2]) for row in link.execute("SELECT * FROM seals LIMIT 100")}
     for table in tables:
         count, total = 0, 0
         for row in link.execute(f"SELECT rowid, * FROM {table}"):
             count, total = count + 1, (total + digest(*row)) & MASK
+            if count > seals.get(table, (0, 0))[0]:  # pages that point at each other can make rows without end
+                break
             if wrong := _wrong(table, tuple(row)[1:]):
                 return f"{table}, row {row[0]}: {wrong}"
         if (count, total) != seals.get(table):

@@ -34,7 +34,7 @@ def kept(path: Path) -> dict[str, Any] | None:
 
 
 def checked_step(learnt: Tree, info: dict[str, Any], path: Path) -> int:
-    """The step at which a snapshot was taken; refuses one without a step, or whose numbers are none."""
+    """The step at which a snapshot was taken; refuses one without a step, or with NaN in its weights."""
     try:
         step = msgspec.convert(info, _Info).step
     except msgspec.ValidationError as error:

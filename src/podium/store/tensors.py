@@ -44,6 +44,8 @@ _DTYPES = {
 _OPENING = b'{"__metadata__":{"podium":"'
 _HEAD = re.compile(re.escape(_OPENING) + rb'([0-9]{1,6})","size":"([0-9]{16})","sha256":"([0-9a-f]{64})"')
 _BLANK = "0" * 64
+_LONGEST = 64 << 20
+"""Bytes of a header: JSON takes many times its length in memory."""
 _HEADROOM = 160
 """Bytes that hold the length and all that is checked before the rest is read."""
 
@@ -158,7 +160,8 @@ def _read(path: Path) -> bytes:
         with os.fdopen(open_file(path), "rb") as file:
             start, size = file.read(_HEADROOM), os.fstat(file.fileno()).st_size
             place, digest = _verify(path, start, size)
-            data = start + file.read()
+            file.seek(0)
+            data = file.read(size)
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from error
     if _digest(data, place) != digest:
@@ -180,7 +183,9 @@ def _verify(path: Path, start: bytes, found: int) -> tuple[int, str]:
         raise CheckpointError(f"{path}: truncated ({found} of {size} bytes)")
     if found > size:
         raise CheckpointError(f"{path}: damaged, it has {found} bytes and says {size}")
-    if size > machine.memory() // 2:
+    if int.from_bytes(start[:8], "little") > _LONGEST:
+        raise CheckpointError(f"{path}: its header is longer than {_LONGEST >> 20} MiB")
+    if size > machine.memory() // 4:
         raise CheckpointError(f"{path}: its {machine.in_units(size)} do not fit into this machine's memory")
     return head.start(3), digest
 

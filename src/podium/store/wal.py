@@ -18,17 +18,20 @@ _MAGIC = 0x377F0682
 Words = NDArray[np.uint32]
 
 
-def damage(data: bytes) -> str | None:
-    """What is wrong with a log; None where it is whole, or was cut off in the middle of a frame, as a kill may do."""
+def damage(data: bytes) -> tuple[str | None, bool]:
+    """Finds what is wrong with a log, and tells whether only its last frame is, as a power failure leaves it.
+
+    None where it is whole, or was cut off in the middle of a frame, as a kill may do.
+    """
     if len(data) <= HEADER:
-        return None
+        return None, False
     head: Words = np.frombuffer(data[:HEADER], ">u4").astype(np.uint32)
     order, page = ("<u4", ">u4")[int(head[0]) & 1], int(head[2])
     if head[0] & ~np.uint32(1) != _MAGIC or page not in (1 << n for n in range(9, 17)):
-        return "its header is damaged"
+        return "its header is damaged", False
     state = _after(np.frombuffer(data[:24], order).astype(np.uint32)[None], np.zeros(2, np.uint32))[0]
     if tuple(state) != tuple(head[6:8]):
-        return "its header is damaged"
+        return "its header is damaged", False
     size = FRAME + page
     count = (len(data) - HEADER) // size
     frames = np.frombuffer(data[HEADER : HEADER + count * size], np.uint8).reshape(count, size)
@@ -37,7 +40,9 @@ def damage(data: bytes) -> str | None:
     right = _right(summed, heads[:, 4:6], state)
     wrong = int(np.argmin(right)) if not right.all() else count
     near = _bits(heads[wrong:, 2:4] ^ head[4:6]) <= 1  # a frame of an earlier round has quite different salts
-    return f"its entry {wrong + 1} of {wrong + int(near.sum())} is damaged" if near.any() else None
+    if not near.any():
+        return None, False
+    return f"its entry {wrong + 1} of {wrong + int(near.sum())} is damaged", int(near.sum()) == 1
 
 
 def _right(summed: Words, checks: Words, state: Words) -> NDArray[np.bool_]:

@@ -194,6 +194,7 @@ class Driver:
             return
         try:
             self.run.remake()
+            self._saved = (-1, -1)  # nothing of it is in the new folder
             self.save(scheduled)
         except OSError as error:
             raise PodiumError(f"{why}, and no new one can be written ({error}): the run ends unsaved") from error
@@ -257,7 +258,7 @@ class Driver:
         try:
             self.save()
         except OSError as error:
-            self._unsaved.failed(f"The checkpoint of step {self.step:,} was not written ({error})")
+            self._unsaved.failed(f"The checkpoint of step {self.step:,} was not written ({error})", str(error))
             self._restarts = True  # as if it had been written: no file decides how a run goes on
 
     def save(self, scheduled: bool = True) -> None:
