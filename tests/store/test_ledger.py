@@ -414,6 +414,7 @@ def test_other_versions_and_other_files_are_refused(tmp_path: Path, readonly: bo
     Ledger(path).close()
     with sqlite3.connect(path) as link:
         link.execute("PRAGMA user_version = 9")
+        link.execute("CREATE TABLE more (x)")
     link.close()
     with pytest.raises(CheckpointError, match="version 9, this Podium reads 3"):
         Ledger(path, readonly=readonly)
