@@ -102,3 +102,10 @@ def test_lists_are_short(tmp_path: Path) -> None:
 def test_an_option_without_a_meaning_is_the_parsers_matter() -> None:
     code, _, err = command("train", "cartpole", "--frobnicate", "3")
     assert code == 2 and "No such option" in err
+
+
+def test_a_guest_is_asked_what_its_own_library_says() -> None:
+    pytest.importorskip("stable_baselines3")
+    for word, right in (("buffer_size=5000", "algo.capacity=5000"), ("gradient_steps=2", "algo.gradient_steps=2")):
+        _, _, err = command("train", "CartPole-v1", "sb3-dqn", word)
+        assert f"write {right}" in err

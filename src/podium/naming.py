@@ -58,6 +58,8 @@ def _told_of(name: str, value: Any, known: Collection[str], algo: str | None) ->
 def _told(head: str, name: str, value: str, known: Collection[str], algo: str | None) -> str | None:
     """For a name of another library's, of another section, or of another algorithm."""
     leaf = name.rpartition(".")[2]
+    if guest := _of_guest(leaf, algo):
+        return f"{head}: Podium calls it {guest}; write {guest}={value}"
     entry, own = foreign_names.NAMES.get(leaf), _own(leaf, known)
     if entry is None and own:
         return f"{head}: no such setting; write {' or '.join(f'{n}={value}' for n in own)}"
@@ -71,6 +73,14 @@ def _told(head: str, name: str, value: str, known: Collection[str], algo: str | 
     if target is not None:
         return f"{head}: Podium calls it {target}; write {target}={value}"
     return f"{head}: Podium calls it {entry[0]}, {_whose(entry[0], algo)}"
+
+
+def _of_guest(leaf: str, algo: str | None) -> str | None:
+    """The setting of another library's agent that the library itself calls so."""
+    if algo not in lookup.GUESTS:
+        return None
+    keywords = getattr(lookup.algorithm(algo).Settings, "keywords", {})
+    return next((f"algo.{name}" for name, keyword in keywords.items() if keyword == leaf), None)
 
 
 def _own(leaf: str, known: Iterable[str]) -> list[str]:
