@@ -473,7 +473,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--at-once", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="that a command may take")
     given = parser.parse_args()
+    globals()["SECONDS"] = given.seconds
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="podium-attack-") as folder:
         print(

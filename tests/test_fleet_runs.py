@@ -131,7 +131,7 @@ def test_when_the_driver_is_killed_nothing_is_left(tmp_path: Path) -> None:
         assert time.monotonic() < deadline and driver.poll() is None
         time.sleep(0.1)
     nodes = [p for p in Path("/proc").iterdir() if p.name.isdigit() and _parent(p) == driver.pid]
-    assert len(nodes) == 2
+    assert len([p for p in nodes if b"podium.fleet.processes" in (p / "cmdline").read_bytes()]) == 2  # and who watches
     driver.kill()
     driver.wait()
     deadline = time.monotonic() + 5
@@ -189,7 +189,8 @@ def test_start_and_stop_leave_nothing_behind() -> None:
             made.all("add")
         if cycle == 1:
             before = open_files(), threading.active_count(), shared()
-    assert before == (open_files(), threading.active_count(), shared()) and children() == []
+    after = open_files(), threading.active_count(), shared()
+    assert before is not None and all(new <= old for new, old in zip(after, before, strict=True)) and children() == []
 
 
 @pytest.mark.parametrize("fleet", ["inline", "processes"])

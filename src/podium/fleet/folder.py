@@ -12,7 +12,7 @@ from podium.core.errors import PodiumError
 
 LONGEST = 107
 """Bytes of a socket's path, by the kernel's own limit."""
-NAME = 40
+NAME = 20
 """Bytes that the name of a socket in the folder may take, more than any does."""
 
 
