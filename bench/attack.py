@@ -42,7 +42,9 @@ from podium.store import checkpoint, run_config, schema, seal, tensors
 
 IMPORTED = (podium, agent, ensemble, exporting, plots, tables, training)  # once, not in every process
 SECONDS = 10.0
-"""That a command may take; a resume that trains is asked to stop after a third of it."""
+"""That a command may take."""
+ASK = 3.3
+"""Seconds after which a run that trains is asked to stop."""
 TINY = "env.num=2", "algo.steps=16", "algo.batch=32", "eval.episodes=2", "eval.every=128", "train.threads=1"
 RUNS = {
     "train": ("train", "CartPole-v1", "ppo", "train.members=2", "stop.steps=384", "train.checkpoint=128", *TINY),
@@ -359,7 +361,7 @@ def stranger(number: int, runs: dict[str, Path], sandbox: Path) -> dict[str, Any
     words = READING[number % len(READING)]
     before = _seen(outside)
     typed = tuple(word.replace("RUN", "run") for word in words)
-    told = command(typed, sandbox / "here", SECONDS / 3 if words[0] in ("resume", "train") else None)
+    told = command(typed, sandbox / "here", ASK if words[0] in ("resume", "train") else None)
     wrong = []
     if (sandbox / "mark").exists():
         wrong.append("code")
