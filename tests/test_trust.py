@@ -234,6 +234,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 NAMES = "lock", "log.txt", "events.out.tfevents.0.podium", "config.yaml", "ledger.sqlite", "members", "checkpoint"
+MORE = "ledger.sqlite-shm", "ledger.sqlite-wal", "members/0.safetensors"
 COMMANDS = (
     ("resume", "RUN", "stop.steps=96", "-q"),
     ("train", "CartPole-v1", *TINY, "-o", "RUN", "-D", "-q"),
@@ -243,14 +244,14 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: words[0])
-@pytest.mark.parametrize("name", [*NAMES, "members/0.safetensors"])
+@pytest.mark.parametrize("name", [*NAMES, *MORE])
 @pytest.mark.parametrize("how", ["link", "pipe", "zero", "hard"])
 def test_nothing_is_read_or_written_through_a_link(
     how: str, name: str, words: tuple[str, ...], run: Path, tmp_path: Path
 ) -> None:
     copy, away = Path(shutil.copytree(run, tmp_path / "copy")), outside(tmp_path)
     path = copy / name
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     if how == "link":
         path.symlink_to(away / ("members" if "." not in name and name != "lock" else "precious.txt"))
     elif how == "pipe":

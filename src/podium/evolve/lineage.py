@@ -136,7 +136,9 @@ def _pool(scores: list[dict[str, Any]]) -> dict[str, Any]:
         return scores[0]
     returns = [math.nan if value is None else value for score in scores for value in score["returns"]]
     whole = Score(scores[0]["member"], scores[0]["step"], scores[0]["seconds"], returns)
-    sums = {n: [s["objectives"][n] * s["episodes"] for s in scores] for n in scores[0]["objectives"] or ()}
+    each = [score["objectives"] or {} for score in scores]
+    names = [name for name in each[0] if all(other.get(name) is not None for other in each)]
+    sums = {n: [e[n] * s["episodes"] for e, s in zip(each, scores, strict=True)] for n in names}
     objectives = {name: sum(values) / len(returns) for name, values in sums.items()} or None
     return {**scores[-1], "fitness": whole.fitness, "std": whole.std, "objectives": objectives}
 

@@ -38,10 +38,10 @@ def folder(path: Path, linked: bool = False) -> Iterator[int]:
         os.close(here)
 
 
-def open_file(path: Path, flags: int = os.O_RDONLY, linked: bool = False) -> int:
+def open_file(path: Path, flags: int = os.O_RDONLY, linked: bool = False, sole: bool = False) -> int:
     """A descriptor of a regular file; `linked` says that its folder may be a link.
 
-    One that is opened to be written must have no second name: what is written would show there, too.
+    One that is opened to be written, or is to be `sole`, must have no second name: what is written shows there, too.
     """
     with folder(path.parent, linked) as here:
         how = flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # non-blocking: a pipe would wait for its other end
@@ -55,7 +55,7 @@ def open_file(path: Path, flags: int = os.O_RDONLY, linked: bool = False) -> int
     if not stat.S_ISREG(found.st_mode):
         os.close(file)
         raise _irregular(path)
-    if flags & (os.O_WRONLY | os.O_RDWR) and found.st_nlink > 1:
+    if (sole or flags & (os.O_WRONLY | os.O_RDWR)) and found.st_nlink > 1:
         os.close(file)
         raise CheckpointError(f"{path} is a hard link to another file: copy the run's folder, then use the copy")
     return file

@@ -53,7 +53,7 @@ CREATE TABLE seals (name TEXT PRIMARY KEY, "rows" INTEGER NOT NULL, "sum" INTEGE
 
 def writer(path: Path) -> sqlite3.Connection:
     """A connection that writes; makes the tables of a new ledger."""
-    _check_files(path)
+    _check_files(path, writes=True)
     link = _connect(path, f"file:{quote(str(path.absolute()))}", isolation_level=None)
     try:
         link.execute("PRAGMA journal_mode = WAL")
@@ -141,7 +141,7 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _check_files(path: Path) -> bool:
+def _check_files(path: Path, writes: bool = False) -> bool:
     """Tells whether there is a ledger; refuses one of whose files is not a plain file.
 
     A rollback journal is never ours, and a stranger's could make SQLite delete a file that it names.
@@ -149,7 +149,8 @@ def _check_files(path: Path) -> bool:
     found = False
     for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
         try:
-            os.close(files.open_file(path.with_name(name), linked=True))
+            sole = writes or name != path.name  # SQLite writes to the others, whoever reads
+            os.close(files.open_file(path.with_name(name), linked=True, sole=sole))
         except FileNotFoundError:
             continue
         found |= name == path.name
