@@ -23,6 +23,7 @@ from podium.evolve.rows import Seat
 from podium.placing import job, place
 from podium.recovery import Found, Saved, damaged_ledger, load, look, read
 from podium.report.sink import OnReport, Sink
+from podium.roles.guests import GuestPod
 from podium.settings import Evolution, Experiment
 from podium.store import checkpoint, files
 from podium.store.run import Run
@@ -124,7 +125,7 @@ def _resume(
             if changed or found.damage:
                 run.configure(complete)
             for text in damage:
-                sink.note(text)
+                sink.warn(text)
             if not saved.info["exact"] and not saved.info["scheduled"]:
                 sink.note(_STATISTICAL)
             if _left_out(saved):
@@ -201,9 +202,13 @@ def _apply_genes(driver: Driver, experiment: Experiment, changed: Sequence[str])
     if isinstance(experiment, Evolution) or not isinstance(driver.pool, Inline):
         return
     (pod,), rows = driver.pool.pods, driver.population.rows[0]
-    genes = pod.algorithm.genes
     for name, values in experiments.genes_of(experiment, pod.ids.tolist()).items():
-        if f"algo.{name}" in changed:
-            genes[name].copy_(values)
-            for row, value in zip(rows, values.tolist(), strict=True):
-                row.genes[name] = value
+        if f"algo.{name}" not in changed:
+            continue
+        for row, value in zip(rows, values.tolist(), strict=True):
+            row.genes[name] = value
+        if not isinstance(pod, GuestPod):
+            pod.algorithm.genes[name].copy_(values)
+    if isinstance(pod, GuestPod):
+        for guest, row in zip(pod.guests, rows, strict=True):
+            guest.genes = dict(row.genes)

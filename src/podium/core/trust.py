@@ -67,8 +67,17 @@ def check(run: Path, config: Mapping[str, Any], trust: bool = False, typed: Coll
     known = _remembered()
     if strange := [f"{name} ({field})" for field, name in wanted if _key(name) not in known]:
         said = f"{run} names code that you have started no run with: {', '.join(strange)}. It was not run"
+        if places := [place for _, name in wanted for place in _places(name, known)]:
+            said = f"{run} names code that is not found here: it is in {', '.join(places)}. Nothing was run; go there"
         rest = "If you trust whoever made the run, pass"
         raise Untrusted(f"{said}. {rest} trust=True", f"{said}. {rest} --trust")
+
+
+def _places(name: str, known: Collection[str]) -> list[str]:
+    """Where code of that name stood when this user started runs with it, if it is found nowhere now."""
+    if _place(name) is not None:
+        return []
+    return [where for key in known for one, where in [json.loads(key)] if one == imports.absolute(name) and where]
 
 
 def known(name: str) -> bool:

@@ -180,8 +180,12 @@ def limit_of(env: EnvSettings) -> float | None:
 
 
 def endless(env: EnvSettings) -> bool:
-    """Whether nothing says when an episode ends, so that it may go on for ever; only objects leave that open."""
-    if env.time_limit is not None or source_of(env, 1) not in OBJECTS or env.id in SIMULATORS:
+    """Whether nothing says when an episode ends, so that it may go on for ever."""
+    if env.time_limit is not None:
+        return False
+    if env.id in SIMULATORS and not env.kwargs:
+        return math.isinf(SIMULATORS[env.id].time_limit)
+    if source_of(env, 1) not in OBJECTS:
         return False
     target = resolve(env.id)
     if isinstance(target, EnvSpec) and (target.max_episode_steps or env.kwargs.get("max_episode_steps")):

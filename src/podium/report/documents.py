@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from podium.store.run import config_of
 def ledger_of(run: str | Path) -> Ledger:
     """The ledger of a run, for reading."""
     path = Path(run)
-    if not (path / "ledger.sqlite").is_file():
+    if not any(os.path.lexists(path / name) for name in ("ledger.sqlite", "config.yaml", "checkpoint")):
         raise PodiumError(f"{path}: there is no run in it" if path.is_dir() else f"{path}: no such run")
     return Ledger(path / "ledger.sqlite", readonly=True)
 

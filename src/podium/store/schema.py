@@ -22,6 +22,7 @@ VERSION = 3
 _LARGEST_LOG = 256 << 20
 """Bytes of a write-ahead log; SQLite starts it afresh at 4 MB, unless somebody reads for long."""
 
+_ADVICE = "podium resume {} rebuilds the ledger from the last checkpoint"
 _PATIENCE, _PACE = 10.0, 10e6
 """Seconds that reading may take, and bytes per second besides: a file of tables without an end is given up."""
 _LOOK = 0.05
@@ -74,7 +75,7 @@ def writer(path: Path) -> sqlite3.Connection:
 def reader(path: Path) -> sqlite3.Connection:
     """A connection that only reads and makes no files, whether a writer is at work or not."""
     if not _check_files(path):
-        raise Damaged(f"{path}: no such ledger")
+        raise Damaged(f"{path}: no such ledger; {_ADVICE.format(path.parent)}")
     # Without a -wal file nobody writes, and an ordinary read-only connection would make one.
     still = "" if path.with_name(path.name + "-wal").exists() else "&immutable=1"
     link = _connect(path, f"file:{quote(str(path.absolute()))}?mode=ro{still}")
@@ -122,8 +123,7 @@ class Damaged(CheckpointError):
 
 
 def damaged(path: Path, why: str) -> Damaged:
-    advice = f"podium resume {path.parent} rebuilds the ledger from the last checkpoint"
-    return Damaged(f"{path}: damaged: {why}; {advice}")
+    return Damaged(f"{path}: damaged: {why}; {_ADVICE.format(path.parent)}")
 
 
 def _connect(path: Path, uri: str, **how: object) -> sqlite3.Connection:
