@@ -6,8 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
